@@ -475,8 +475,9 @@ bench-layouts: all
 	@python3 tests/bench/layouts.py $(BUILD)/foldback
 
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
-bench-peers: bench-nodes
+bench-peers: bench-nodes $(BUILD)/tests/bench/instructions/bench
 	@tests/bench/peers/run $(BUILD) bench --write docs/performance.md
+	@tests/bench/peers/run $(BUILD) sizes --write docs/performance.md
 
 ## make bench-nodes  how many nodes the preset "inference" leaves, beside the optimisers of ONNX; fails where these leave fewer
 bench-nodes: all $(EVALUATE)

@@ -1,12 +1,15 @@
 #include "core/base/sha256.h"
 
-#include <openssl/evp.h>
+/* EVP, which libcrypto has in place of these, reads its configuration and loads providers and engines before the first digest,
+ * a sixteenth of a command's instructions, and looks the algorithm up by its name for each one. Both use the same code. */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* fb_sha256 is libcrypto's context by another name. */
-static EVP_MD_CTX *context_of(const fb_sha256 *hash) {
-    return (EVP_MD_CTX *)hash;
-}
+struct fb_sha256 {
+    SHA256_CTX context;
+};
 
 static void write_id(const unsigned char digest[32], char out[FB_ID_LENGTH + 1]) {
     static const char hex[] = "0123456789abcdef";
@@ -19,11 +22,11 @@ static void write_id(const unsigned char digest[32], char out[FB_ID_LENGTH + 1])
 }
 
 bool fb_sha256_id(const void *bytes, size_t size, char out[FB_ID_LENGTH + 1]) {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int length = 0;
-    if (EVP_Digest(bytes, size, digest, &length, EVP_sha256(), NULL) != 1) return false;
-    write_id(digest, out);
-    return true;
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    SHA256_CTX context;
+    bool is_done = SHA256_Init(&context) && SHA256_Update(&context, bytes, size) && SHA256_Final(digest, &context);
+    if (is_done) write_id(digest, out);
+    return is_done;
 }
 
 bool fb_is_sha256_id(const char *text) {
@@ -31,26 +34,23 @@ bool fb_is_sha256_id(const char *text) {
 }
 
 fb_sha256 *fb_sha256_new(void) {
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    if (context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1) return (fb_sha256 *)context;
-    EVP_MD_CTX_free(context);
-    return NULL;
+    fb_sha256 *hash = malloc(sizeof *hash);
+    if (hash) SHA256_Init(&hash->context);
+    return hash;
 }
 
 void fb_sha256_free(fb_sha256 *hash) {
-    EVP_MD_CTX_free(context_of(hash));
+    free(hash);
 }
 
 bool fb_sha256_add(fb_sha256 *hash, const void *bytes, size_t size) {
-    return EVP_DigestUpdate(context_of(hash), bytes, size) == 1;
+    return SHA256_Update(&hash->context, bytes, size) == 1;
 }
 
 bool fb_sha256_id_so_far(const fb_sha256 *hash, char out[FB_ID_LENGTH + 1]) {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int length = 0;
-    EVP_MD_CTX *copy = EVP_MD_CTX_new();
-    bool is_done = copy && EVP_MD_CTX_copy_ex(copy, context_of(hash)) == 1 && EVP_DigestFinal_ex(copy, digest, &length) == 1;
-    EVP_MD_CTX_free(copy);
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    SHA256_CTX copy = hash->context;
+    bool is_done = SHA256_Final(digest, &copy) == 1;
     if (is_done) write_id(digest, out);
     return is_done;
 }

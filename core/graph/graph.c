@@ -33,6 +33,15 @@ static fb_index *index_at(fb_graph *graph, size_t index) {
     return index < sizeof indexes / sizeof *indexes ? indexes[index] : NULL;
 }
 
+size_t fb_graph_bytes(const fb_graph *graph) {
+    fb_graph *read = (fb_graph *)(uintptr_t)graph;
+    size_t bytes = sizeof *graph;
+    for (size_t i = 0; table_at(read, i); i++) bytes += (size_t)table_at(read, i)->count * table_at(read, i)->row_size;
+    for (size_t i = 0; index_at(read, i); i++)
+        bytes += (size_t)index_at(read, i)->capacity * (sizeof(fb_index_slot) + sizeof(uint8_t));
+    return bytes;
+}
+
 void fb_graph_free(fb_graph *graph) {
     if (!graph) return;
     for (size_t i = 0; table_at(graph, i); i++) fb_table_free(table_at(graph, i));

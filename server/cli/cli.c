@@ -84,8 +84,10 @@ int fb_cli_open(fb_cli *cli) {
     int result = !values->server && stat(values->data, &folder) && errno == ENOENT ? find_folder(cli) : FB_EXIT_DONE;
     if (result) return result;
     if (values->server) return open_remote(cli, &error);
-    fb_status status = fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
-    return status ? fb_cli_error(&error) : FB_EXIT_DONE;
+    if (fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error))
+        return fb_cli_error(&error);
+    fb_client_hand(cli->client, &cli->handed);
+    return FB_EXIT_DONE;
 }
 
 int fb_cli_refused(fb_cli *cli, fb_answer *answer) {
@@ -166,6 +168,8 @@ static int run(fb_cli *cli) {
     int result = fb_cli_find_place(cli);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
+    fb_graph_free(cli->handed.graph);
+    fb_buffer_free(&cli->handed.document);
     fb_own_folder_remove(&cli->own_folder);
     return result;
 }

@@ -98,7 +98,8 @@ struct fb_cli {
     bool is_short;        /* a table could not be printed for want of memory */
     bool has_place;       /* an option or a variable names the store */
     fb_own_folder own_folder;
-    fb_client *client; /* NULL until it is needed */
+    fb_handed_graph handed; /* to the service in this process */
+    fb_client *client;      /* NULL until it is needed */
 };
 
 /* Says where the store is, when no option does. */

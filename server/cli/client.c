@@ -337,6 +337,10 @@ fb_status fb_client_new_listening(const char *data, const char *token, fb_client
     return status;
 }
 
+void fb_client_hand(fb_client *client, fb_handed_graph *handed) {
+    client->service.app.handed = handed;
+}
+
 const char *fb_client_url(const fb_client *client) {
     return fb_http_url(client->service.http);
 }

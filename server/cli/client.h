@@ -9,6 +9,7 @@
 #include "core/base/buffer.h"
 #include "core/base/error.h"
 #include "core/base/sha256.h"
+#include "server/graphs/app.h"
 
 /* ---- How far something large has come: one line on standard error, when that is a terminal ------------------------------- */
 
@@ -46,6 +47,8 @@ fb_status fb_client_new_listening(const char *data, const char *token, fb_client
 /* Where that one listens. */
 const char *fb_client_url(const fb_client *client);
 void fb_client_free(fb_client *client);
+/* For a service in this process: lasts as long as the client. */
+void fb_client_hand(fb_client *client, fb_handed_graph *handed);
 
 /* An address below the service's, put together with its parts encoded. */
 typedef struct fb_address {

@@ -230,14 +230,41 @@ int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **ou
     return result;
 }
 
+/* Reads a document as the service in this process will. */
+static bool reads_as_service(const fb_buffer *bytes, fb_graph **out) {
+    const fb_document_limits limits = {.max_bytes = (size_t)4 << 30}; /* the others are the format's own, as its are */
+    fb_errors errors = {.limit = 1};
+    fb_status status = fb_document_read(bytes->data ? bytes->data : "", bytes->size, &limits, "", out, &errors);
+    fb_errors_free(&errors);
+    return status == FB_OK;
+}
+
+/* Appends the document of a file, and hands it to a service in this process. */
+static int put_document(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
+    fb_buffer bytes = {0};
+    fb_graph *graph;
+    size_t begin = out->size;
+    int result = fb_reference_bytes(cli, reference, &bytes);
+    bool is_handed = !result && !cli->values.server && !cli->handed.graph && reads_as_service(&bytes, &graph);
+    if (!result && !is_handed) result = read_graph(reference, &bytes, &graph);
+    fb_buffer_free(&bytes);
+    if (result) return result;
+    fb_document_write(graph, out);
+    if (is_handed && !out->failed) {
+        cli->handed.document.size = 0;
+        fb_buffer_append(&cli->handed.document, out->data + begin, out->size - begin);
+        is_handed = !cli->handed.document.failed;
+    }
+    if (is_handed) cli->handed.graph = graph;
+    else fb_graph_free(graph);
+    return FB_EXIT_DONE;
+}
+
 /* Appends a request's member "graph": the document for a file (checked before), else the id as a string. */
 static int put_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
     if (reference->kind == FB_REFERS_TO_FILE && !is_archive(reference)) {
-        fb_graph *graph;
-        int result = fb_reference_graph(cli, reference, &graph);
+        int result = put_document(cli, reference, out);
         if (result) return result;
-        fb_document_write(graph, out);
-        fb_graph_free(graph);
     } else {
         char id[FB_ID_LENGTH + 1];
         int result = fb_reference_id(cli, reference, id);

@@ -19,6 +19,12 @@ typedef struct fb_evaluation_bounds {
     unsigned most; /* at once */
 } fb_evaluation_bounds;
 
+/* A document that a command has read and verified, for the service in its process, which need not do so again. */
+typedef struct fb_handed_graph {
+    fb_buffer document; /* canonical, as a request has it */
+    fb_graph *graph;    /* NULL: none, or it was taken */
+} fb_handed_graph;
+
 typedef struct fb_app {
     fb_store *store; /* NULL for a command that needs no data folder */
     fb_auth *auth;
@@ -38,6 +44,7 @@ typedef struct fb_app {
     fb_retention retention;
     const char *only_token;                   /* fb_service_config's */
     const struct fb_signing_key *signing_key; /* fb_service_config's */
+    fb_handed_graph *handed;                  /* by the one command that asks, one request at a time; or NULL */
     struct fb_http_server *http;              /* that requests come to, for those that come to the metrics' own listener */
 } fb_app;
 

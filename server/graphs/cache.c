@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/graph/build.h"
 #include "core/graph/code.h"
 
 #define BUCKETS 1024
-/* A decoded graph takes 24 KiB, however small it is, and 2 to 3 times the bytes of its canonical document; with code and
- * document 3 to 4 times. */
+/* Beside its rows and indexes: the first segments of its tables, however few rows they have; its canonical document, and its
+ * code, which takes a third of that, once somebody has asked for them. */
 #define BYTES_OF_EACH ((size_t)24 << 10)
-#define BYTES_PER_DOCUMENT_BYTE 4
+#define BYTES_OF_TEXTS(document_size) ((document_size) + (document_size) / 2)
 
 typedef struct entry {
     struct entry *next_in_bucket;
@@ -37,7 +38,7 @@ fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size) {
         return NULL;
     }
     shared->graph = graph;
-    shared->weight = BYTES_OF_EACH + size * BYTES_PER_DOCUMENT_BYTE;
+    shared->weight = BYTES_OF_EACH + fb_graph_bytes(graph) + BYTES_OF_TEXTS(size);
     memcpy(shared->id, id, sizeof shared->id);
     atomic_init(&shared->code, NULL);
     atomic_init(&shared->document, NULL);

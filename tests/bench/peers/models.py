@@ -34,6 +34,8 @@ MODELS = {
     )
 }
 WIDTH = 8  # of the blocks' Linears
+SIZES = tuple(Model(f"blocks-of-{size}", f"{size:,} nodes", BERT_PASSES, 1, size) for size in (1_000, 5_000, 20_000, 100_000))
+ALL = MODELS | {model.name: model for model in SIZES}
 
 
 def module(model: Model) -> tuple[Any, tuple[Any, ...], list[str]]:

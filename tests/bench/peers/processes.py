@@ -134,13 +134,15 @@ class Foldback:
             path, body = "/v1/optimize", self._put()
         elif step == "again":
             path, body = "/v1/optimize", self.by_id
+        elif step == "undone":
+            path, body = f"/v1/runs/{self.run}/rollback", json.dumps({"passes": ["MergeLinears"]}).encode()
         else:
             path, body = f"/v1/runs/{self.run}/{step}", b""
         self.service.connect()
         start = time.perf_counter()
         content = self.service.post(path, body)
         taken = (time.perf_counter() - start) * 1e3
-        if step == "by_id":
+        if step in ("new", "by_id"):
             self.run = json.loads(content)["id"]
         return {"ms": taken}
 

@@ -84,6 +84,7 @@ NAMES = {
     "onnx": "ONNX",
     "onnxsim": "onnxsim",
     "onnxoptimizer": "onnxoptimizer",
+    "onnxslim": "OnnxSlim",
     "onnxruntime": "ONNX Runtime",
     "onnxscript": "onnxscript",
 }

@@ -123,6 +123,20 @@ class OnnxOptimizer(OnnxTool):
         return self.tool.optimize(self.input)
 
 
+class OnnxSlim(OnnxTool):
+    package = "onnxslim"
+
+    def run(self) -> Any:
+        return self.tool.slim(self.input)
+
+
+class OnnxScript(OnnxTool):
+    package = "onnxscript.optimizer"
+
+    def run(self) -> Any:
+        return self.tool.optimize(self.input)
+
+
 class OnnxRuntime(OnnxTool):
     """Its optimiser cannot be called alone: a session is made, which writes the optimised model to a file."""
 
@@ -148,7 +162,14 @@ class OnnxRuntime(OnnxTool):
         return bytes(self.input)
 
 
-SUBJECTS: dict[str, Any] = {"optimum": Optimum, "onnxsim": OnnxSim, "onnxoptimizer": OnnxOptimizer, "onnxruntime": OnnxRuntime}
+SUBJECTS: dict[str, Any] = {
+    "optimum": Optimum,
+    "onnxsim": OnnxSim,
+    "onnxslim": OnnxSlim,
+    "onnxoptimizer": OnnxOptimizer,
+    "onnxscript": OnnxScript,
+    "onnxruntime": OnnxRuntime,
+}
 
 
 def prepare(model: models.Model, folder: pathlib.Path) -> None:

@@ -21,9 +21,15 @@ import subjects
 def measured(subject: Any, step: str) -> dict[str, Any]:
     work = getattr(subject, step)()
     gc.collect()
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew: proc_pid_clear_refs(5)
     start = time.perf_counter()
     work()
-    return {"ms": (time.perf_counter() - start) * 1e3}
+    return {"ms": (time.perf_counter() - start) * 1e3, "peak": peak_memory("self")}
+
+
+def peak_memory(process: str | int) -> int:
+    """Most memory that a process had, in KiB."""
+    return int(pathlib.Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
 def answer(subject: Any, name: str, step: str) -> dict[str, Any]:
@@ -48,10 +54,10 @@ def main(name: str, model: str, folder: str, url: str) -> None:
         step = line.strip()
         try:
             if step == "prepare":
-                subjects.prepare(models.MODELS[model], pathlib.Path(folder))
+                subjects.prepare(models.ALL[model], pathlib.Path(folder))
                 said: dict[str, Any] = {}
             elif step == "start":
-                subject = subjects.SUBJECTS[name](models.MODELS[model], pathlib.Path(folder), url)
+                subject = subjects.SUBJECTS[name](models.ALL[model], pathlib.Path(folder), url)
                 said = {}
             else:
                 said = answer(subject, name, step)
