@@ -466,7 +466,7 @@ $(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests
         $(BUILD)/tests/bench/measure.o $(BUILD)/tests/bench/service.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
-## make bench-archives   .pt2 archives in and out, beside sha256sum and cat, in the venv of make test-python; needs 12 GB of disk
+## make bench-archives   .pt2 archives in and out, beside openssl dgst and cat, in the venv of make test-python; needs 12 GB of disk
 bench-archives: all
 	@$$(tests/venv pytorch tests/python/requirements.txt)/bin/python tests/bench/archives.py $(BUILD)/foldback
 

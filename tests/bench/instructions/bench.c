@@ -1,8 +1,8 @@
 /* Does one kind of work: bench WORK TIMES. tests/bench/instructions/count counts the instructions of twice and of once, so that
  * what the process costs besides is left out. Without arguments it lists the kinds of work.
  *
- * bench FILE prints the shortest time of three that the three passes take in memory on a document, in ms, and the most memory that
- * this took, in KiB (tests/bench/peers/sizes.py). */
+ * bench FILE prints the shortest time of three that the three passes take in memory on a document, in ms, and the most memory
+ * that this took, in KiB (tests/bench/peers/sizes.py). */
 #include <cblas.h>
 #include <openssl/sha.h>
 #include <stdio.h>
