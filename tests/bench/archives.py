@@ -1,5 +1,5 @@
-"""make bench-archives: a .pt2 archive of 500 MB on its way in, beside openssl dgst of it, and optimised on its way out, beside cat
-of the answer's bytes; and the memory of the service. Prints Markdown. Each round does everything once, and a ratio is the
+"""make bench-archives: a .pt2 archive of 500 MB on its way in, beside openssl dgst of it, and optimised on its way out, beside
+cat of the answer's bytes; and the memory of the service. Prints Markdown. Each round does everything once, and a ratio is the
 median of those within one round. The same for an ONNX model whose weights are in a file beside it, and for one of 100,000
 nodes, beside its own document. Needs the venv of `make test-python`, 12 GB of disk, and room for the archives in the page
 cache."""
