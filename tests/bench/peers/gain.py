@@ -34,6 +34,8 @@ FAST = 0.02  # seconds: what is faster is repeated within a round
 ALLOWED = 1e-3  # of the largest output
 GOALS = {"decoders": 1.15, "vision": 1.15, "least": 0.98, "added": 1.05, "least added": 0.97}
 COMPILERS = ("torch.compile", "ONNX Runtime")
+# Kernels that compute with weights or attend: a rewrite that leaves them cannot gain more than the rest takes.
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "conv", "attention", "mv", "linear")
 ALONE = 3  # times that a row below the goal is measured again
 
 TEXT = """## Time that is saved
@@ -46,6 +48,8 @@ thread, and {compiled} of them in `torch.compile` with freezing and in ONNX Runt
 - *before* is what `torch.export` wrote, as a GraphModule; *inference* and *latency* are its time over that of the result: the
   median over the rounds of the ratio within a round. A round runs each variant once (again and again for {fast:.0f} ms where it
   is faster), so whatever else the machine does meets all. Times are the processor's.
+- *products*: the part of *before* that matrix products, convolutions and attention take, by PyTorch's profiler. What rewriting
+  around them can gain is 1 over it at most; more is gained where they themselves get faster, as by another memory format.
 - *cached*: a decoder gives one token, with so many in its cache. Other rows of it compute a whole prompt.
 - *fx* is `inference` on what torch.fx traces, against that program before; "no" where torch.fx cannot follow the model.
 - *torch.compile* and *ONNX Runtime* are gains over *before*: of that program, and, under *with*, of the better preset's
@@ -148,16 +152,27 @@ def variants(name: str, shape: Shape) -> Variants:
     before = found.programs["before"] = program()
     found.runs["before"] = lambda: before(**given)
     found.facts["nodes"] = len(document["nodes"])
+    found.facts["products"] = products(found.runs["before"])
     run = found.add_result("inference", client, document, program(), {"name": "inference"}, "before")
     hint = {"params": {"tokens": shape.batch * shape.tokens}} if shape.tokens else {}
     other = found.add_result("latency", client, document, program(), {"name": "latency", **hint}, "before")
     found.facts["applied"] = {one["name"]: one["applied"] for one in run["passes"] + other["passes"] if one["applied"]}
-    if not shape.cached:
+    if not shape.cached and shape.batch == 1:
         try:
             add_traced(found, client, model, given)
         except Exception as error:
             found.facts["fx"] = f"{type(error).__name__}: {str(error)[:80]}"
     return found
+
+
+def products(run: Callable[[], Any]) -> float:
+    """Their part of the time of a run."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    return sum(spent for name, spent in times.items() if set(name.rpartition("::")[2].split("_")) & set(PRODUCTS)) / sum(times.values())
 
 
 def add_compilers(found: Variants, best: str) -> None:
@@ -393,18 +408,18 @@ def text(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     compilers = [variant for name in COMPILERS for variant in (name, f"{name} with")] if options.peers else []
     variants = ["inference", "latency", "fx", *compilers]
     heads = ["with" if variant.endswith(" with") else variant for variant in variants]
-    columns = ["model", "batch", "tokens", "cached", "nodes", "before, ms", *heads, "applied"]
+    columns = ["model", "batch", "tokens", "cached", "nodes", "before, ms", "products", *heads, "applied"]
     lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|---|" + "---:|" * (5 + len(variants)) + "---|")
+    lines.append("|---|" + "---:|" * (6 + len(variants)) + "---|")
     for row in rows:
         if "failed" in row:
-            lines.append(f"| {row['name']} | " + "| " * (5 + len(variants)) + f"{row['failed']} |")
+            lines.append(f"| {row['name']} | " + "| " * (6 + len(variants)) + f"{row['failed']} |")
             continue
         applied = ", ".join(f"{name} {count}" for name, count in row["applied"].items()
                             if name.startswith(("Fuse", "Merge", "Fold", "Channels")))
         note = f"; **outputs differ by {row['error']:.0e}**" if not row["error"] <= ALLOWED else ""
         cells = [row["name"], *(str(size or "") for size in row["shape"]), f"{row['nodes']} → {row['inference nodes']}",
-                 f"{row['ms']['before']:.2f}"]
+                 f"{row['ms']['before']:.2f}", f"{row['products']:.0%}"]
         cells += [f"{row['gains'][variant]:.2f}" if variant in row["gains"] else "no" if variant in row else ""
                   for variant in variants]
         lines.append("| " + " | ".join([*cells, applied + note]) + " |")

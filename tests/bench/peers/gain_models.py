@@ -95,6 +95,8 @@ SUBJECTS = {
 # Beside which the compilers are measured: minutes for each of their programs.
 WITH_COMPILERS = {"bert-base", "gpt2", "llama", "qwen2", "t5-small", "vit-base", "swin-tiny", "resnet-18", "resnet-50",
                   "mobilenet-v2", "efficientnet-b0", "levit-128s"}
+# Which are measured with a batch of 16, too.
+IN_BATCHES = WITH_COMPILERS | {"mobilenet-v1", "regnet-y", "mistral", "gpt-neox"}
 
 CLEAN = ["MergeViews", "RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Models in which they find much.
@@ -148,7 +150,7 @@ def gather_statistics(model: Any) -> None:
 
 
 def shapes(name: str, is_short: bool) -> list[Shape]:
-    """Batch 1 and 16; of a decoder a prompt, and one token behind a cache."""
+    """Batch 1 and, of IN_BATCHES, 16; of a decoder a prompt, and one token behind a cache."""
     subject = SUBJECTS[name]
     if subject.kind == "audio":
         return [Shape(1, 16000)]
@@ -156,7 +158,7 @@ def shapes(name: str, is_short: bool) -> list[Shape]:
     found = [Shape(batch, size) for batch in (1, 16) for size in sizes]
     if subject.is_decoder:
         found += [Shape(batch, 1, CACHED) for batch in (1, 16)]
-    return [shape for shape in found if shape.batch == 1] if is_short else found
+    return [shape for shape in found if shape.batch == 1 or not is_short and name in IN_BATCHES]
 
 
 def inputs(name: str, shape: Shape, model: Any) -> dict[str, Any]:
