@@ -61,7 +61,7 @@ fb_array *onnx_tensor(onnx_op *op, const char *name); /* or NULL */
 /* The count, or -1. */
 int onnx_ints(onnx_op *op, const char *name, int64_t out[FB_MAX_RANK]);
 int onnx_floats(onnx_op *op, const char *name, double out[FB_MAX_RANK]);
-/* The attribute's value may be whatever it is. */
+/* The attribute may have any value. */
 void onnx_ignore(onnx_op *op, const char *name);
 /* An axis of the array, counted from 0. */
 int onnx_axis_of(onnx_op *op, int64_t axis, int rank);
@@ -162,7 +162,7 @@ static inline bool onnx_goes_on(onnx_op *op, int64_t steps) {
     return fb_kernel_goes_on(op->call, steps);
 }
 
-/* Elements of an array that lies row by row: as doubles, or as ints where it has these. */
+/* Elements of a row-major array: as doubles, or as ints where it has these. */
 static inline double onnx_get(const fb_array *array, int64_t at) {
     const char *data = fb_array_data(array);
     switch (array->held) {

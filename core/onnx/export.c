@@ -87,7 +87,7 @@ static bool find_any(void *context, const char *location, uint64_t *size, const 
     return true;
 }
 
-/* The text with zeros for weights, which nobody reads here: the pages of these are never touched. */
+/* The text with zeros for weights, which are not read here: the pages of these are never touched. */
 static unsigned char *lay_out(const onnx_pieces *pieces) {
     unsigned char *made = calloc(pieces->text.size + (size_t)pieces->in_holes + 1, 1);
     size_t at = 0;

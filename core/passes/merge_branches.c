@@ -306,8 +306,8 @@ static bool has_one_dtype(const fb_graph *g, const sum *s, fb_dtype dtype) {
     return is_one;
 }
 
-/* May the sum lie in memory otherwise than the convolution's result, and a reader notice? An image and a convolution of it lie
- * alike. */
+/* May the sum have another memory layout than the convolution's result, and a reader notice? An image and a convolution of it
+ * have the same. */
 static bool is_layout_read(const fb_graph *g, const sum *s) {
     int spatial = s->branches[s->widest].host.conv.spatial;
     bool is_image = spatial > 1 && rank_of_input(g, s) == spatial + 2, has_other = false;

@@ -159,8 +159,8 @@ static bool keeps_order(const fb_graph *g, fb_node n, const order *before) {
     return dropped != 0;
 }
 
-/* Does the call go along the last axis, whose numbers lie side by side, and would not in the other order? Runtimes are faster
- * there, and know a LayerNorm that is spelled out there alone. */
+/* Does the call go along the last axis, whose numbers are side by side in memory, and would not be in the other order? Runtimes
+ * are faster there, and know a LayerNorm that is spelled out there alone. */
 static bool leaves_last_axis(const fb_graph *g, fb_node n, const order *before) {
     int64_t axis = -1;
     int at = 0;

@@ -190,7 +190,7 @@ static void put_bytes(numbering *n, side *s, fb_tensor tensor, fb_buffer *to) {
     } else if (n->asked->random_weights) {
         put(to, 'n');
         put_text(to, fb_text(s->graph, row->name));
-    } else { /* nobody knows: it is equal to itself alone */
+    } else { /* unknown: it is equal to itself alone */
         put(to, s->graph == n->asked->a ? 'x' : 'y');
         put(to, tensor.id);
     }

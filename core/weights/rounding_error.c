@@ -47,7 +47,7 @@ static void add_errors(const fb_scaling *s, const double *w, size_t rows, const 
     }
 }
 
-/* The elements from `first` on, of so many rows, whose scales lie within them. */
+/* The elements from `first` on, of so many rows, whose scales are within them. */
 static bool measure(fb_evaluation *e, fb_dtype dtype, const fb_scaling *s, size_t first, size_t rows, sums *out) {
     size_t each = (size_t)(s->columns * s->within), count = rows * each, width = fb_dtype_size(dtype);
     size_t scale_count = (s->by_column ? (size_t)s->columns : rows) * groups_of(s);

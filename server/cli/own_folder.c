@@ -25,8 +25,8 @@ typedef struct made {
 } made;
 _Static_assert(sizeof(made) <= PIPE_BUF, "a pipe takes it as a whole");
 
-/* The pipe `alive` ends when nobody can write into it any more. The child makes the folder itself: from the first moment there
- * is somebody to remove it. */
+/* The pipe `alive` ends when no process can write into it any more. The child makes the folder itself, so that it is removed
+ * whenever the parent ends. */
 static _Noreturn void make_and_remove(int alive, int answer, made *folder) {
     char byte;
     ssize_t got;

@@ -20,7 +20,7 @@ typedef struct fb_drawn_cache fb_drawn_cache;
 fb_drawn_cache *fb_drawn_cache_new(void);
 void fb_drawn_cache_free(fb_drawn_cache *cache);
 
-/* The rows of two graphs, or of one (`base` is NULL), which nobody changes any more; the caller holds the result, from any
+/* The rows of two graphs, or of one (`base` is NULL), which do not change any more; the caller holds the result, from any
  * thread. */
 fb_status fb_drawn_hold(const fb_app *app, const fb_watch *watch, fb_shared_graph *base, fb_shared_graph *graph,
                         fb_drawn_graphs **out, fb_error *error);

@@ -207,7 +207,7 @@ typedef struct archive_source {
     archive_use use;
     json_t **missing;             /* files that the model lacks; or NULL */
     fb_request_archive *uploaded; /* may have the document already; or NULL */
-    bool *is_model;               /* set where the document is made of a model of ONNX, whose types nobody has looked for */
+    bool *is_model;               /* set where the document is made of a model of ONNX, whose types have not been looked for */
 } archive_source;
 
 /* The same as find_written for an ONNX model, whose document is in `out` already. */
