@@ -350,6 +350,7 @@ static fb_status align_names(const fb_undo_plan *plan, fb_graph *replay, fb_erro
 
 /* A replay under way. */
 typedef struct replay {
+    struct replay *other; /* another one that has taken the same steps so far, and learns the meanings of this one; or NULL */
     fb_graph *graph;
     fb_namespace *names;
     meaning_table meanings;
@@ -414,7 +415,9 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
                                .may_lack_matches = r->is_rest};
         status = fb_pass_call_run(step->call, &work, r->watch, &report, &arena, r->error);
         fb_graph_state_forget(&work);
-        if (!status && !meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
+        bool is_noted =
+            status || (meanings_note(&r->meanings, &report) && (!r->other || meanings_note(&r->other->meanings, &report)));
+        if (!is_noted) status = fb_fail_memory(r->error);
         fb_arena_free(&arena);
         return status;
     }
@@ -451,11 +454,11 @@ static fb_status begin_run(replay *r) {
     return r->names && adopt_names(r->names, r->graph, &r->work) ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
-/* The steps that are not undone, or (`is_whole`) all of them. */
-static fb_status run_steps(const fb_undo_plan *plan, bool is_whole, replay *r) {
-    fb_status status = begin(plan, r);
+/* The steps from `first` to `end` that are not undone, or (`is_whole`) all of them. */
+static fb_status run_steps(const fb_undo_plan *plan, size_t first, size_t end, bool is_whole, replay *r) {
+    fb_status status = FB_OK;
     r->is_rest = !is_whole;
-    for (size_t i = 0; i < plan->step_count && !status; i++) {
+    for (size_t i = first; i < end && !status; i++) {
         const fb_undo_step *step = &plan->steps[i];
         fb_watch_begins(plan->watch, step->call ? step->call->pass->name : "external", i, plan->step_count);
         status = fb_watch_check(plan->watch, r->error);
@@ -466,14 +469,32 @@ static fb_status run_steps(const fb_undo_plan *plan, bool is_whole, replay *r) {
     return status;
 }
 
-static fb_status replay_rest(const fb_undo_plan *plan, replay *r, fb_graph **out) {
-    fb_status status = run_steps(plan, false, r);
+/* Goes on from the step `first`. */
+static fb_status replay_rest(const fb_undo_plan *plan, size_t first, replay *r, fb_graph **out) {
+    fb_status status = run_steps(plan, first, plan->step_count, false, r);
     if (!status) status = fb_lint_graph(r->graph, &r->work, r->error);
     if (!status) {
         *out = r->graph;
         r->graph = NULL;
     }
     return status;
+}
+
+/* All steps, and those that are not undone, as far as the lint: both begin with what comes before the first undone one, which
+ * is run once. `whole` is done before `rest` goes on: its names are those of `rest`, and some more. */
+static fb_status replay_both(const fb_undo_plan *plan, replay *whole, replay *rest, fb_graph **out, fb_error *error) {
+    size_t fork = 0;
+    while (fork < plan->step_count && !plan->steps[fork].is_undone) fork++;
+    rest->other = whole;
+    fb_status status = begin(plan, rest);
+    if (!status) status = run_steps(plan, 0, fork, true, rest);
+    rest->other = NULL;
+    whole->work = (fb_work){.watch = plan->watch};
+    if (!status) whole->graph = fb_graph_copy(rest->graph, &whole->work);
+    if (whole->graph) whole->names = fb_namespace_copy(rest->names, &whole->work);
+    if (!status && !whole->names) status = fb_work_failed(&whole->work, error);
+    if (!status) status = run_steps(plan, fork, plan->step_count, true, whole);
+    return status ? status : replay_rest(plan, fork, rest, out);
 }
 
 /* Merges the two replays; the source counts as unknown when an external pass is among the steps. */
@@ -499,8 +520,7 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
     replay whole = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error}, rest = whole;
     fb_work work = {.watch = plan->watch};
     fb_graph *plain = NULL, *theirs = NULL, *merged = NULL;
-    fb_status status = run_steps(plan, true, &whole);
-    if (!status) status = replay_rest(plan, &rest, &plain);
+    fb_status status = replay_both(plan, &whole, &rest, &plain, error);
     if (!status && !(theirs = fb_graph_copy(plain, &work))) status = fb_work_failed(&work, error);
     if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = align_names(plan, theirs, error);
@@ -523,7 +543,8 @@ fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_c
     if (status) return status;
     if (!is_same) return merge_rest(plan, out, is_exact, conflicts, error);
     replay rest = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error};
-    status = replay_rest(plan, &rest, out);
+    status = begin(plan, &rest);
+    if (!status) status = replay_rest(plan, 0, &rest, out);
     end(&rest);
     if (!status) *is_exact = true;
     return status;

@@ -26,6 +26,7 @@ typedef struct entry {
 
 struct fb_namespace {
     const fb_graph *graph; /* may be NULL */
+    uint64_t seed;         /* of hashes: an address, so that names that collide cannot be prepared; no answer depends on it */
     fb_arena texts;
     fb_table entries;
     fb_index by_text;
@@ -36,8 +37,18 @@ fb_namespace *fb_namespace_new(const fb_graph *graph) {
     fb_namespace *names = calloc(1, sizeof *names);
     if (!names) return NULL;
     names->graph = graph;
+    names->seed = (uint64_t)(uintptr_t)names;
     names->entries.row_size = sizeof(entry);
     return names;
+}
+
+fb_namespace *fb_namespace_copy(const fb_namespace *from, fb_work *work) {
+    fb_namespace *names = fb_namespace_new(from->graph);
+    if (!names) return NULL;
+    names->seed = from->seed;
+    if (fb_table_copy(&names->entries, &from->entries, work) && fb_index_copy(&names->by_text, &from->by_text)) return names;
+    fb_namespace_free(names);
+    return NULL;
 }
 
 void fb_namespace_free(fb_namespace *names) {
@@ -49,9 +60,8 @@ void fb_namespace_free(fb_namespace *names) {
     free(names);
 }
 
-/* Seeded by an address, so that names that collide cannot be prepared; no answer depends on it. */
 static uint32_t hash_of(const fb_namespace *names, const char *text, size_t length) {
-    return (uint32_t)(fb_hash(text, length, (uint64_t)(uintptr_t)names) >> 32);
+    return (uint32_t)(fb_hash(text, length, names->seed) >> 32);
 }
 
 static entry *entry_at(const fb_namespace *names, uint32_t id) {

@@ -19,6 +19,9 @@ typedef struct fb_namespace fb_namespace;
 /* The names of the nodes of `graph`, which must stay as it is while the namespace lives, are used; NULL: of no graph. NULL when
  * memory is out. */
 fb_namespace *fb_namespace_new(const fb_graph *graph);
+/* The same names. Its texts are those of `from`, which must stay as it is while the copy lives. NULL when memory is out, or the
+ * work was stopped. */
+fb_namespace *fb_namespace_copy(const fb_namespace *from, fb_work *work);
 void fb_namespace_free(fb_namespace *names);
 
 /* A fresh name like `candidate` (any text), marked as used: an ASCII identifier, or one that ends in `_` and the decimal digits
