@@ -694,6 +694,22 @@ static bool shape_linear(const fb_shape_call *call, fb_type *out) {
     return true;
 }
 
+/* Two numbers in a byte. */
+static bool shape_int4pack(const fb_shape_call *call, fb_type *out) {
+    if (!tensor_named(call, "input", out) || out->rank != 2 || out->sizes[1].symbol.id || out->sizes[1].size % 2) return false;
+    out->sizes[1].size /= 2;
+    out->dtype = FB_UINT8;
+    return true;
+}
+
+static bool shape_int4pack_mm(const fb_shape_call *call, fb_type *out) {
+    fb_type weight;
+    if (!tensor_named(call, "input", out) || !tensor_named(call, "weight", &weight)) return false;
+    if (out->rank != 2 || weight.rank != 2) return false;
+    out->sizes[1] = weight.sizes[0];
+    return true;
+}
+
 static bool shape_bilinear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     if (!tensor_named(call, "input1", out) || !tensor_named(call, "weight", &weight)) return false;

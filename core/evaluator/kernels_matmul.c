@@ -349,6 +349,8 @@ static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
 
 #define INT8_INPUTS 16 /* PyTorch 2.13 reads as many at once, and behind the end of its input where they are not a multiple */
 
+#define INT4_OUTPUTS 16 /* PyTorch 2.13 takes a multiple of as many */
+
 /* (input · weightᵀ) * scales, of a weight of int8: summed up and scaled in float32, and rounded once. */
 static fb_status kernel_int8pack_mm(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *weight, *scales;
@@ -383,6 +385,70 @@ static fb_status kernel_int8pack_mm(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+/* Two numbers of 0 to 15 in a byte. PyTorch's order of them is its machine's own, and kernel_int4pack_mm alone reads this one.
+ */
+static fb_status kernel_int4pack(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *out = NULL;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    fb_argument(call, "inner_k_tiles"); /* which PyTorch's CPU does not read */
+    if (input->dtype != FB_INT32 || input->rank != 2 || input->sizes[0] % INT4_OUTPUTS || input->sizes[1] % 2)
+        return fb_kernel_fail(call, "it takes a matrix of int32, of a multiple of %d rows and an even number of columns",
+                              INT4_OUTPUTS);
+    fb_array *rows = fb_make_contiguous(call, input);
+    if (rows) out = fb_make_array(call, FB_UINT8, 2, (int64_t[]){rows->sizes[0], rows->sizes[1] / 2});
+    if (out) {
+        const int64_t *from = fb_array_data(rows);
+        int64_t *to = fb_array_data(out), count = fb_array_count(out);
+        for (int64_t i = 0; i < count && fb_work_at(fb_call_work(call), i, count); i++)
+            to[i] = (from[2 * i] & 15) | (from[2 * i + 1] & 15) << 4;
+    }
+    fb_array_drop(rows);
+    return fb_return_array(call, out, result);
+}
+
+static bool fits_int4pack_mm(const fb_array *input, const fb_array *weight, const fb_array *scales, int64_t group_size) {
+    bool is_group = group_size == 32 || group_size == 64 || group_size == 128 || group_size == 256;
+    return is_group && input->rank == 2 && weight->rank == 2 && scales->rank == 3 && weight->sizes[0] % INT4_OUTPUTS == 0 &&
+           input->sizes[1] == 2 * weight->sizes[1] && input->sizes[1] % group_size == 0 &&
+           scales->sizes[0] == input->sizes[1] / group_size && scales->sizes[1] == weight->sizes[0] && scales->sizes[2] == 2;
+}
+
+/* input · (scale * (number - 8) + zero)ᵀ, of a weight that kernel_int4pack made: in float32, and rounded once. */
+static fb_status kernel_int4pack_mm(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *weight, *scales;
+    int64_t group_size;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight) ||
+        !fb_argument_array(call, "scales_and_zeros", &scales) || !fb_argument_int(call, "group_size", 0, &group_size))
+        return call->status;
+    bool is_narrow = input->dtype == FB_FLOAT32 || input->dtype == FB_BFLOAT16 || input->dtype == FB_FLOAT16;
+    if (!is_narrow || scales->dtype != input->dtype || weight->dtype != FB_UINT8)
+        return fb_kernel_fail(call, "it takes float32 or narrower, a weight of uint8, and scales of the input's dtype");
+    if (!fits_int4pack_mm(input, weight, scales, group_size))
+        return fb_kernel_fail(call, "the sizes of input, weight, groups and scales do not fit together");
+    if (!fb_array_is_contiguous(scales))
+        return fb_kernel_fail(call, "PyTorch reads scales as if they were row-major, and these are not");
+    int64_t outputs = weight->sizes[0], inputs = input->sizes[1];
+    fb_array *x = fb_make_cast(call, input, FB_FLOAT32), *bytes = x ? fb_make_contiguous(call, weight) : NULL;
+    fb_array *factors = bytes ? fb_make_cast(call, scales, FB_FLOAT32) : NULL;
+    fb_array *w = factors ? fb_make_array(call, FB_FLOAT32, 2, (int64_t[]){outputs, inputs}) : NULL, *wide = NULL, *out = NULL;
+    if (w) {
+        const int64_t *pairs = fb_array_data(bytes);
+        int64_t count = fb_array_count(w);
+        for (int64_t i = 0; i < count && fb_work_at(fb_call_work(call), i, count); i++) {
+            int64_t place = 2 * (i % inputs / group_size * outputs + i / inputs), number = (pairs[i / 2] >> i % 2 * 4 & 15) - 8;
+            fb_array_put(w, i, fb_array_get(factors, place) * (double)number + fb_array_get(factors, place + 1));
+        }
+        wide = multiply_by_rows(call, x, w);
+    }
+    if (wide) out = fb_make_cast(call, wide, input->dtype);
+    fb_array_drop(x);
+    fb_array_drop(bytes);
+    fb_array_drop(factors);
+    fb_array_drop(w);
+    fb_array_drop(wide);
+    return fb_return_array(call, out, result);
+}
+
 static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
     fb_array *a, *b;
     if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, "vec2", &b)) return call->status;
@@ -400,8 +466,18 @@ static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
 }
 
 const fb_kernel_row fb_kernels_matmul[] = {
-    FB_KERNEL_COMPLEX(MATMUL, matmul),   FB_KERNEL_COMPLEX(MM, matmul),  FB_KERNEL_COMPLEX(BMM, matmul),
-    FB_KERNEL_COMPLEX(MV, matmul),       FB_KERNEL_COMPLEX(DOT, matmul), FB_KERNEL(ADDMM, addmm),
-    FB_KERNEL(BADDBMM, addmm),           FB_KERNEL(ADDMV, addmm),        FB_KERNEL_OF_PARTS(LINEAR, linear, true),
-    FB_KERNEL(INT8PACK_MM, int8pack_mm), FB_KERNEL(OUTER, outer),        FB_KERNELS_END,
+    FB_KERNEL_COMPLEX(MATMUL, matmul),
+    FB_KERNEL_COMPLEX(MM, matmul),
+    FB_KERNEL_COMPLEX(BMM, matmul),
+    FB_KERNEL_COMPLEX(MV, matmul),
+    FB_KERNEL_COMPLEX(DOT, matmul),
+    FB_KERNEL(ADDMM, addmm),
+    FB_KERNEL(BADDBMM, addmm),
+    FB_KERNEL(ADDMV, addmm),
+    FB_KERNEL_OF_PARTS(LINEAR, linear, true),
+    FB_KERNEL(INT8PACK_MM, int8pack_mm),
+    FB_KERNEL(INT4PACK, int4pack),
+    FB_KERNEL(INT4PACK_MM, int4pack_mm),
+    FB_KERNEL(OUTER, outer),
+    FB_KERNELS_END,
 };

@@ -6,24 +6,23 @@
  *
  *     s = max |W| of the channel / 127          q = W / s, rounded to int8
  *
- * q is a buffer, s is a parameter. In ONNX DequantizeLinear makes the weight, from opset 13 on, of float16 and bfloat16 from 19
- * on; in 8 bits alone. There `keep` names weights, and operators as ONNX does; and `block_size` gives Linears one scale for
- * each block of so many inputs, from opset 21 on.
+ * q is a buffer, s a parameter. In ONNX DequantizeLinear makes the weight, from opset 13 on, of float16 and bfloat16 from 19
+ * on; in 8 bits alone. There `keep` names weights, and operators as ONNX does; `block_size` gives Linears one scale for each
+ * block of so many inputs, from opset 21 on.
  *
- * What is stored, downloaded and kept in memory is a quarter of float32, or half of float16. PyTorch computes in the weight's
- * dtype as before: it makes W again at every call, which takes time. Both are made once, from the weight, in recipes; s has the
- * weight's dtype. A channel of zeros stays zeros; one with a nan or an infinity becomes nan as a whole.
- * A weight within 0.4 % of the largest number of its dtype may become infinite, as s is rounded.
+ * That is a quarter of float32, or half of float16. PyTorch computes in the weight's dtype as before: it makes W again at every
+ * call, which takes time. Both are made once, from the weight, in recipes; s has the weight's dtype. A channel of zeros stays
+ * zeros; one with a nan or an infinity becomes nan as a whole. A weight within 0.4 % of the largest number of its dtype may
+ * become infinite, as s is rounded.
  *
  * With `bits` 4 each output channel has one scale for every `group_size` inputs, and an int8 holds two numbers of one group:
- * one of its first half and, 16 times, the one as far into its second half. That is about an eighth of float32.
+ * one of its first half and, 16 times, the one as far into its second half.
  *
  *     q = W / s, rounded to -7 … 7          s = max |W| of the group / 7, and the least number of the dtype more
  *     stored: low + 16 * high               high = (stored + 8) >> 4, low = stored - 16 * high
  *
- * A group of zeros stays zeros; one with a nan or an infinity becomes nan as a whole. The addend matters only next to
- * subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7. Where the largest weight of a group is
- * the largest number of its dtype, s may be rounded up, and weights within 7.2 % of that number become infinite.
+ * The addend matters next to subnormal numbers, where s is rounded coarsely: with it no W / s is beyond 7. Where the largest
+ * weight of a group is the largest number of its dtype, weights within 7.2 % of that number may become infinite.
  *
  * With `form` "packed" a Linear with an 8-bit weight is computed in bfloat16 from the int8 numbers, which are not made into a
  * weight first:
@@ -31,16 +30,20 @@
  *     x ── to(bfloat16) ── _weight_int8pack_mm(·, q, s) ── to(x's dtype) ── + b
  *
  * s is bfloat16 then, and q is made with it. PyTorch has no derivative of that operator, so such a model is not to be trained.
- * For few rows it is up to three times as fast as float32, and slower for many (docs/performance.md). Without `form` a Linear
- * is packed if `tokens` says that it gets 8 rows or fewer, or 64 or fewer and it has half a million weights: then that is
- * faster than the portable form. A Linear that cannot be packed
- * has the portable form above: its inputs are not a multiple of 32, its dtype is neither float32 nor bfloat16, it is spelled as
- * another operator, or more than one dimension of its input is symbolic.
+ * For few rows it is faster than float32, for many slower (docs/performance.md). Without `form` a Linear is packed if
+ * `tokens` says that it gets 8 rows or fewer, or 64 or fewer and it has half a million weights. In 4 bits `form` alone decides:
+ *
+ *     q + 8 ── to(int32) ── _convert_weight_to_int4pack_for_cpu(·, 1) ──┐
+ *     x ── to(bfloat16) ── _weight_int4pack_mm_for_cpu(·, ·, group_size, s and 0) ── to(x's dtype) ── + b
+ *
+ * The Python client's `pack` computes the first line once, in the program that is run; else it takes longer than the portable
+ * form. A Linear has that form if its inputs are not a multiple of 32, in 4 bits its outputs of 16, if its dtype is neither
+ * float32 nor bfloat16, it is spelled as another operator, or more than one dimension of its input is symbolic.
  *
  * The run says what to expect of this, from the weights' own errors (`expected_loss`): of each weight whose bytes are known
- * |W - s q| / |W|, and of all together √(Σ e²), as noise of layers adds up, and 1 - cosine of the result. That is an estimate,
- * before anything is evaluated: it leaves out what activations lose, and what a model makes up for. A cosine distance above
- * 0.05 is not usable as a rule. Large weights are sampled by rows.
+ * |W - s q| / |W|, and of all together √(Σ e²), as noise of layers adds up, and 1 - cosine of the result. That leaves out what
+ * activations lose, and what a model makes up for. A cosine distance above 0.05 is not usable as a rule. Large weights are
+ * sampled by rows.
  *
  * `keep` names modules (paths, with * and ?) and operators (linear, conv2d) that stay as they are. A called module becomes a
  * function; all its calls use what the first one made.
@@ -85,23 +88,27 @@ static int64_t block_size_of(const fb_graph *g, const json_t *params) {
 #define PACKED_ROWS_OF_LARGE 64
 #define PACKED_WEIGHTS_BEFORE_3 ((int64_t)1 << 20)
 #define PACKED_MULTIPLE 32 /* of inputs: vectors that the kernel loads at once */
+#define PACKED_OUTPUTS 16  /* and of outputs, in 4 bits */
 
 static bool is_asked_for_packed(const fb_match *match, const fb_host *host) {
+    bool is_grouped = group_size_of(match->params);
     const char *form = json_string_value(json_object_get(match->params, "form"));
     const json_t *given = json_object_get(match->params, "tokens");
     json_int_t tokens = json_integer_value(given);
     int64_t weights = host->inputs * host->outputs;
+    if (is_grouped && match->pass->version < 4) return false;
     if (form) return strcmp(form, "packed") == 0;
-    if (!given) return false;
+    if (!given || is_grouped) return false;
     if (match->pass->version < 3) return tokens <= PACKED_ROWS && weights > PACKED_WEIGHTS_BEFORE_3;
     return tokens <= PACKED_ROWS || (tokens <= PACKED_ROWS_OF_LARGE && weights >= PACKED_WEIGHTS);
 }
 
-static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *host) {
+static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *host, bool is_grouped) {
     const fb_layer *layer = &host->layer;
     bool can = host->is_linear && !host->linear.is_packed && !layer->transposition.id &&
                fb_op_is(g, layer->call, FB_OP_LINEAR) && (host->dtype == FB_FLOAT32 || host->dtype == FB_BFLOAT16) &&
-               host->inputs > 0 && host->outputs > 0 && host->inputs % PACKED_MULTIPLE == 0;
+               host->inputs > 0 && host->outputs > 0 && host->inputs % PACKED_MULTIPLE == 0 &&
+               (!is_grouped || host->outputs % PACKED_OUTPUTS == 0);
     for (fb_node call = layer->call; call.id && can; call = layer->module.id ? fb_next_call(usage, call) : (fb_node){0}) {
         fb_node input = fb_call_argument_node(g, call, "input");
         int rank = input.id ? fb_shape_rank(g, fb_node_at(g, input)->shape) : -1;
@@ -111,7 +118,7 @@ static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *hos
 }
 
 static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const fb_match *match, const fb_host *host) {
-    return !group_size_of(match->params) && is_asked_for_packed(match, host) && can_be_packed(g, usage, host);
+    return is_asked_for_packed(match, host) && can_be_packed(g, usage, host, group_size_of(match->params));
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
@@ -340,20 +347,20 @@ static grouped in_groups(const fb_host *host, int64_t group_size) {
     return (grouped){{host->outputs, groups, group_size}, 2};
 }
 
-static fb_value group_scale_recipe(fb_graph *g, const fb_host *host, const grouped *to) {
+static fb_value group_scale_recipe(fb_graph *g, const fb_host *host, const grouped *to, fb_dtype dtype) {
     fb_value weight = fb_recipe_reshape(g, fb_recipe_tensor(g, host->layer.weight), to->sizes, 3);
     fb_value largest = fb_recipe_absmax(g, weight, (int64_t[]){to->axis}, 1);
     fb_dtype_range range;
-    fb_dtype_limits(host->dtype, &range);
+    fb_dtype_limits(dtype, &range);
     return fb_recipe_add(g, fb_recipe_div(g, largest, number(g, 7)), number(g, range.smallest_subnormal));
 }
 
-static fb_value pairs_recipe(fb_graph *g, const fb_host *host, const grouped *to, fb_tensor scale) {
+static fb_value pairs_recipe(fb_graph *g, const fb_host *host, const grouped *to, fb_value scale) {
     fb_value weight = fb_recipe_reshape(g, fb_recipe_tensor(g, host->layer.weight), to->sizes, 3), halves[2];
     int64_t half = to->sizes[to->axis] / 2;
     for (int i = 0; i < 2; i++) {
         fb_value part = fb_recipe_slice(g, weight, to->axis, i * half, (i + 1) * half);
-        halves[i] = fb_recipe_round(g, fb_recipe_div(g, part, fb_recipe_tensor(g, scale)));
+        halves[i] = fb_recipe_round(g, fb_recipe_div(g, part, scale));
     }
     return fb_recipe_add(g, halves[0], fb_recipe_mul(g, halves[1], number(g, 16)));
 }
@@ -362,20 +369,20 @@ static fb_value insert(fb_rewrite *rw, const fb_layer *layer, fb_made made, fb_v
     return fb_make_node(fb_rewrite_graph(rw), fb_build(rw, layer->call, made, args, kwargs));
 }
 
-/* The weight that `pairs` and the scales hold, before the layer's call. */
-static fb_node insert_weight(fb_rewrite *rw, const fb_host *host, const grouped *from, fb_value pairs, fb_value scale) {
+/* The numbers that `pairs` holds, in groups, before the layer's call. */
+static fb_value insert_numbers(fb_rewrite *rw, const fb_layer *layer, const grouped *from, fb_value pairs) {
     fb_graph *g = fb_rewrite_graph(rw);
-    const fb_layer *layer = &host->layer;
     fb_value none = {0}, sixteen = fb_map_with(g, FB_VALUE_EMPTY_MAP, "alpha", fb_make_int(g, 16));
     fb_value high = insert(rw, layer, FB_MADE_ADD, FB_ARGS(g, pairs, fb_make_int(g, 8)), none);
     high = insert(rw, layer, FB_MADE_SHIFT_RIGHT, FB_ARGS(g, high, fb_make_int(g, 4)), none);
     fb_value low = insert(rw, layer, FB_MADE_SUB, FB_ARGS(g, pairs, high), sixteen);
     fb_value both = FB_ARGS(g, FB_ARGS(g, low, high), fb_make_int(g, from->axis));
-    fb_value numbers = insert(rw, layer, FB_MADE_CAT, both, none);
-    numbers = insert(rw, layer, FB_MADE_MUL, FB_ARGS(g, numbers, scale), none);
-    fb_value shape = fb_tensor_at(g, layer->weight)->shape;
-    fb_value weight = insert(rw, layer, FB_MADE_RESHAPE, FB_ARGS(g, numbers, shape), none);
-    return fb_value_node(g, weight);
+    return insert(rw, layer, FB_MADE_CAT, both, none);
+}
+
+static fb_value insert_reshaped(fb_rewrite *rw, const fb_layer *layer, fb_value numbers) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    return insert(rw, layer, FB_MADE_RESHAPE, FB_ARGS(g, numbers, fb_tensor_at(g, layer->weight)->shape), (fb_value){0});
 }
 
 static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, int64_t group_size) {
@@ -383,9 +390,13 @@ static fb_node put_groups(fb_rewrite *rw, const fb_match *match, const fb_host *
     const fb_layer *layer = &host->layer;
     grouped to = in_groups(host, group_size);
     fb_tensor scale, pairs;
-    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", group_scale_recipe(g, host, &to), host->dtype, &scale);
-    fb_node read = put(rw, match, layer, owner, "weight_int4", pairs_recipe(g, host, &to, scale), FB_INT8, &pairs);
-    return insert_weight(rw, host, &to, fb_make_node(g, read), fb_make_node(g, scale_read));
+    fb_value recipe = group_scale_recipe(g, host, &to, host->dtype);
+    fb_node scale_read = put(rw, match, layer, owner, "weight_scale", recipe, host->dtype, &scale);
+    recipe = pairs_recipe(g, host, &to, fb_recipe_tensor(g, scale));
+    fb_node read = put(rw, match, layer, owner, "weight_int4", recipe, FB_INT8, &pairs);
+    fb_value numbers = insert_numbers(rw, layer, &to, fb_make_node(g, read));
+    numbers = insert(rw, layer, FB_MADE_MUL, FB_ARGS(g, numbers, fb_make_node(g, scale_read)), (fb_value){0});
+    return fb_value_node(g, insert_reshaped(rw, layer, numbers));
 }
 
 /* ---- in 8 bits ---- */
@@ -451,14 +462,46 @@ static fb_node put_blocks(fb_rewrite *rw, const fb_match *match, const fb_host *
 
 /* ---- packed ---- */
 
-/* The scales have one dimension, as the operator takes them. */
-static fb_node put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, fb_node *scale_read) {
+/* The weight as an operator of PyTorch takes it. */
+typedef struct packed {
+    int64_t group_size; /* 0: in 8 bits */
+    fb_value numbers, scale;
+} packed;
+
+/* The scales have one dimension. */
+static void put_packed_channels(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, packed *out) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_layer *layer = &host->layer;
     fb_tensor scale;
     fb_value recipe = scale_vector_recipe(g, host);
-    *scale_read = put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale);
-    return put_int8(rw, match, layer, owner, spread(g, host, fb_recipe_tensor(g, scale)));
+    out->scale = fb_make_node(g, put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale));
+    out->numbers = fb_make_node(g, put_int8(rw, match, layer, owner, spread(g, host, fb_recipe_tensor(g, scale))));
+}
+
+/* By group and output a scale and what is added, 0. The numbers go from 1 to 15 there. */
+static void put_packed_groups(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner, packed *out) {
+    static const int64_t turned[3] = {1, 0, 2};
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_layer *layer = &host->layer;
+    grouped to = in_groups(host, out->group_size);
+    fb_tensor scale, pairs;
+    fb_value none = {0}, both[2] = {fb_recipe_permute(g, group_scale_recipe(g, host, &to, FB_BFLOAT16), turned, 3),
+                                    fb_recipe_full(g, (int64_t[]){to.sizes[1], to.sizes[0], 1}, 3, fb_make_float(g, 0))};
+    fb_value recipe = fb_recipe_concat(g, 2, both, 2);
+    out->scale = fb_make_node(g, put(rw, match, layer, owner, "weight_scale", recipe, FB_BFLOAT16, &scale));
+    recipe = fb_recipe_permute(g, fb_recipe_slice(g, fb_recipe_tensor(g, scale), 2, 0, 1), turned, 3);
+    fb_node read = put(rw, match, layer, owner, "weight_int4", pairs_recipe(g, host, &to, recipe), FB_INT8, &pairs);
+    fb_value numbers = insert_reshaped(rw, layer, insert_numbers(rw, layer, &to, fb_make_node(g, read)));
+    numbers = insert(rw, layer, FB_MADE_ADD, FB_ARGS(g, numbers, fb_make_int(g, 8)), none);
+    numbers = insert(rw, layer, FB_MADE_CAST, FB_ARGS(g, numbers, FB_TEXT(g, FB_DTYPE, "int32")), none);
+    out->numbers = insert(rw, layer, FB_MADE_INT4PACK, FB_ARGS(g, numbers, fb_make_int(g, 1)), none);
+}
+
+static packed put_packed(fb_rewrite *rw, const fb_match *match, const fb_host *host, fb_module owner) {
+    packed made = {.group_size = group_size_of(match->params)};
+    if (made.group_size) put_packed_groups(rw, match, host, owner, &made);
+    else put_packed_channels(rw, match, host, owner, &made);
+    return made;
 }
 
 /* The last call of a chain is the node that the layer's call was, so it waits until a further one makes it a node of its own.
@@ -489,7 +532,7 @@ static void then_cast(chain *c, fb_value input, fb_dtype dtype) {
 }
 
 /* A call of the Linear becomes the chain of the comment at the top. */
-static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node numbers, fb_node scale, fb_value bias) {
+static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, const packed *weight, fb_value bias) {
     fb_graph *g = fb_rewrite_graph(rw);
     chain c = {.rw = rw, .call = call};
     fb_value x = fb_call_argument(g, call, "input"), one = fb_make_int(g, -1);
@@ -500,8 +543,10 @@ static void pack_call(fb_rewrite *rw, const fb_host *host, fb_node call, fb_node
     }
     if (host->dtype != FB_BFLOAT16) then_cast(&c, x, FB_BFLOAT16);
     then(&c, FB_MADE_CONTIGUOUS, FB_ARGS(g, flush(&c, x)));
-    fb_value product = FB_ARGS(g, flush(&c, x), fb_make_node(g, numbers), fb_make_node(g, scale));
-    then(&c, FB_MADE_INT8PACK_MM, product);
+    fb_value rows = flush(&c, x);
+    if (weight->group_size)
+        then(&c, FB_MADE_INT4PACK_MM, FB_ARGS(g, rows, weight->numbers, fb_make_int(g, weight->group_size), weight->scale));
+    else then(&c, FB_MADE_INT8PACK_MM, FB_ARGS(g, rows, weight->numbers, weight->scale));
     if (host->dtype != FB_BFLOAT16) then_cast(&c, x, host->dtype);
     if (rank > 2) then(&c, FB_MADE_UNFLATTEN, fb_unflatten_args(rw, call, flush(&c, x), x));
     if (bias.id && bias.id != FB_VALUE_NONE.id) then(&c, FB_MADE_ADD, FB_ARGS(g, flush(&c, x), bias));
@@ -540,13 +585,13 @@ static void edit_module(fb_rewrite *rw, const fb_match *match, const fb_host *ho
     fb_set_module(rw, layer->module, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     fb_drop_attribute(rw, layer->module, "weight");
     if (!layer->bias.id) fb_drop_attribute(rw, layer->module, "bias");
-    fb_node scale = {0}, weight = is_packed ? put_packed(rw, match, host, layer->module, &scale)
-                                            : put_weight(rw, match, host, layer->module);
+    packed packed_weight = is_packed ? put_packed(rw, match, host, layer->module) : (packed){0};
+    fb_node weight = is_packed ? (fb_node){0} : put_weight(rw, match, host, layer->module);
     fb_node bias_read = layer->bias.id ? fb_insert_read(rw, layer->call, layer->module, "bias") : (fb_node){0};
     fb_value bias = bias_read.id ? fb_make_node(g, bias_read) : FB_VALUE_NONE;
     for (fb_node call = usage && text ? layer->call : (fb_node){0}; call.id; call = fb_next_call(usage, call)) {
         if (is_packed) {
-            pack_call(rw, host, call, weight, scale, bias);
+            pack_call(rw, host, call, &packed_weight, bias);
             continue;
         }
         fb_value input = fb_call_argument(g, call, "input");
@@ -572,8 +617,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         owner = fb_put_module(rw, owner, fb_node_name(g, layer->weight_read), FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
     if (fb_module_op(g, owner) != FB_OP_UNKNOWN) fb_set_module(rw, owner, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP);
     if (is_to_be_packed(g, NULL, match, &host)) {
-        fb_node scale, numbers = put_packed(rw, match, &host, owner, &scale);
-        pack_call(rw, &host, layer->call, numbers, scale, fb_call_argument(g, layer->call, "bias"));
+        packed weight = put_packed(rw, match, &host, owner);
+        pack_call(rw, &host, layer->call, &weight, fb_call_argument(g, layer->call, "bias"));
         fb_release_read(rw, layer->weight_read);
         return;
     }
@@ -585,7 +630,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_mark(rw, layer->call);
 }
 
-/* Version 1 made the int8 tensors parameters. Version 2 packed weights over a million on 8 rows or fewer alone. */
+/* Version 1 made the int8 tensors parameters. Version 2 packed weights over a million on 8 rows or fewer alone. Version 3
+ * packed none in 4 bits. */
 #define QUANTIZE_WEIGHTS(number, before)                                                                                       \
     {                                                                                                                          \
         .name = "QuantizeWeights", .version = number, .earlier = before,                                                       \
@@ -596,8 +642,9 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
             "\"bits\":{\"default\":8,\"description\":\"how many each number of a weight takes\",\"enum\":[4,8],\"type\":"      \
             "\"integer\"},\"block_size\":{\"description\":\"of ONNX models: how many inputs of a Linear have a scale in "      \
             "common; without it, all\",\"enum\":[16,32,64,128,256],\"type\":\"integer\"},\"form\":{\"description\":\"of "      \
-            "Linears in 8 bits: portable makes the weight again at every call, "                                               \
-            "packed computes from int8 in bfloat16; by default what is faster for `tokens`\",\"enum\":[\"portable\","          \
+            "Linears: portable makes the weight again at every call, packed computes from int8 in bfloat16, or from 4 bits "   \
+            "after the client's pack; by default in 8 bits what is faster for `tokens`, in 4 bits "                            \
+            "portable\",\"enum\":[\"portable\","                                                                               \
             "\"packed\"],\"type\":\"string\"},"                                                                                \
             "\"group_size\":{\"default\":128,\"description\":\"with 4 bits: how many inputs have a scale in common\","         \
             "\"enum\":[32,64,128],\"type\":\"integer\"},\"keep\":{\"default\":[],\"description\":\"what stays as it "          \
@@ -611,4 +658,5 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 
 static const fb_pass version_1 = QUANTIZE_WEIGHTS(1, NULL);
 static const fb_pass version_2 = QUANTIZE_WEIGHTS(2, &version_1);
-const fb_pass fb_quantize_weights = QUANTIZE_WEIGHTS(3, &version_2);
+static const fb_pass version_3 = QUANTIZE_WEIGHTS(3, &version_2);
+const fb_pass fb_quantize_weights = QUANTIZE_WEIGHTS(4, &version_3);

@@ -199,6 +199,12 @@ static bool same_sizes_viewed(fb_regions *r, fb_node a, fb_node b) {
     return !fb_rearrange_at(r->before, a, &view) || match_values(r, x->args, y->args, same_recorded_sizes, r);
 }
 
+/* A view of what changed hangs with it: a rewrite may move what it computes from one side of the view to the other. */
+static bool views_changed(const fb_graph *graph, fb_node node, const unsigned char *changed) {
+    fb_rearrange view;
+    return fb_rearrange_at(graph, node, &view) && changed[view.input.id];
+}
+
 /* Modules and tensors by the diff: what computes otherwise with the same call. */
 typedef struct changed_rows {
     unsigned char *modules_before, *modules_after; /* by module */
@@ -298,6 +304,8 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
             if (!twin.id) continue;
             bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
                            same_sizes_viewed(r, node, twin) && same_attribute(r, node, twin) &&
+                           !views_changed(r->before, node, r->changed_before) &&
+                           !views_changed(r->after, twin, r->changed_after) &&
                            !r->changed_before[fb_call_of_value(r->before, node).id] &&
                            !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
                            !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);

@@ -25,7 +25,7 @@ LOOSE = {"MergeLinears", "MergeConvolutions", "FuseBiasInLinear", "UnpackLinear"
 LISTS = 7  # of passes, for each program
 PACKED = [{"name": "QuantizeWeights", "params": {"form": "packed", **more}} for more in ({}, {"bits": 4, "group_size": 32})]
 SOUGHT = [  # what modules and weights are for, and the passes that look for them
-    (re.compile(r"nn\.Linear\((32|64|128),.*dtype=torch\.(float32|bfloat16)"), PACKED),
+    *((re.compile(r"nn\.Linear\((32|64|128),.*dtype=torch\.(float32|bfloat16)"), [item]) for item in PACKED),
     (re.compile(r"nn\.Linear"), ["MergeLinears", "MergeLinears", "FoldScaleIntoLinear", "FuseBiasInLinear"]),
     (re.compile(r"nn\.Conv2d"), ["FusePointwise", "FusePointwise", "cpu", "cpu", "ChannelsLast"]),
     (re.compile(r"self\.c\d+ = nn\.Conv2d"), ["ChannelsLast"]),
@@ -103,8 +103,8 @@ class Workshop:
         elif name == "ConvertPrecision":
             params = {"to": choose.choice(["bfloat16", "float16"])} | ({"keep": ["softmax"]} if choose.random() < 0.3 else {})
             params |= {"cast_outputs": False} if choose.random() < 0.2 else {}
-        elif name == "QuantizeWeights" and choose.random() < 0.5:
-            params = choose.choice(({"bits": 4, "group_size": 32}, {"form": "packed"}))
+        elif name == "QuantizeWeights" and choose.random() < 0.6:
+            params = choose.choice(({"bits": 4, "group_size": 32}, *(item["params"] for item in PACKED)))
         return {"name": name, "params": params} if params else name
 
     def fits(self, item, items, keeps_numbers):
@@ -165,7 +165,7 @@ class Workshop:
             elif name == "ConvertPrecision":
                 name = {"name": name, "params": {"to": "bfloat16"}}
             elif name == "QuantizeWeights":
-                for params in {"bits": 4, "group_size": 32}, {"form": "packed"}:
+                for params in {"bits": 4, "group_size": 32}, *(item["params"] for item in PACKED):
                     yield Check("passes", ({"name": name, "params": params},), "graph")
             yield Check("passes", (name,), "graph")
         yield Check("undo", ("inference",))
@@ -222,6 +222,10 @@ UNMADE = re.compile(r"cannot be made from the document alone")
 
 def is_of_onednn(module):
     return "_pointwise" in getattr(module, "code", "")
+
+
+def is_to_pack(module):
+    return is_of_onednn(module) or "_int4pack" in getattr(module, "code", "")
 
 
 def made_of(subject, document, what, **options):
@@ -502,12 +506,22 @@ def judge_run(subject, run, module, what):
 
 
 def judge_packed(subject, workshop, run, module):
-    """Weights in another order of memory are the same weights."""
-    if not is_of_onednn(module):
+    """Weights in another order of memory are the same weights; and those of 4 bits are the portable form's."""
+    if not is_to_pack(module):
         return
     packed = foldback.pack(copy.deepcopy(module))
     workshop.count("packed", packed.code.count("_packed_"))
     judge_run(subject, run, packed, "packed")
+    items = [{"name": one["name"], "params": one.get("params", {})} for one in run["passes"]]
+    if "_int4pack" not in module.code or any(item["name"] == "ConvertPrecision" for item in items):
+        return
+    for item in items:
+        item["params"] = {key: "portable" if value == "packed" else value for key, value in item["params"].items()}
+    portable = optimize(subject, workshop, Check("passes", tuple(items)), "optimize portable")
+    found = Judge(made_of(subject, portable["graph"], "portable"), subject.inputs).wrong_when_narrow(
+        packed, {dtype: 6 for dtype in BITS})
+    if found:
+        raise Difference("packed beside portable", found)
 
 
 def check_passes(subject, workshop, check):

@@ -42,7 +42,7 @@ class Generator:
         self.theme = choose.choice([None] * 4 + ["wide"] * 3 + ["branches"] * 2 + ["images"] * 3 + ["pointwise"] * 3)
         if self.theme in ("wide", "pointwise"):
             self.dtype = choose.choice(["torch.float32"] * 3 + ["torch.bfloat16"])  # those that such passes are for
-        if self.theme in ("images", "pointwise") and self.dialect in ("fx-inputs", "fx-shapeless"):
+        if self.theme in ("wide", "images", "pointwise") and self.dialect in ("fx-inputs", "fx-shapeless"):
             self.dialect = "fx"  # these need shapes
         self.inner = set()  # values of the theme that nothing else reads
         self.space = environment()
@@ -506,7 +506,7 @@ class Generator:
     def wide(self, given):
         """Linears with enough inputs for a group of weights, once or twice, of values that lie this way or that."""
         choose, value, index = self.random, self.values[given], len(self.init)
-        inputs, outputs = choose.choice([32, 64, 128]), choose.choice([1, 4, 16, 33])
+        inputs, outputs = choose.choice([32, 64, 128]), choose.choice([4, 16, 16, 32, 33])
         self.add_init(f"self.l{index} = nn.Linear({inputs}, {outputs}, bias={choose.random() < 0.8}, "
                       f"dtype={value.dtype}).eval()")
         lines = [f"nn.functional.pad({given}, (0, {inputs - value.shape[-1]}))"]

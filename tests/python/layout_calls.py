@@ -131,6 +131,10 @@ CALLS = {
     "MATMUL": [lambda x: Call(x, T(x.shape[-1], 5)), lambda x: Call(x, T(x.shape[-1])), lambda x: Call(x, other(x).mT),
                lambda x: Call(T(5, x.shape[-2]), x), lambda x: Call(T(x.shape[-2]), x), lambda x: Call(x, x[0].mT)],
     "MM": [lambda x: Call(x[0] if x.dim() == 3 else x[0, 0], T(x.shape[-1], 5))],
+    "INT4PACK": [lambda x: Call(ints(16, 2 * x.shape[-1], below=16).to(torch.int32), 1),
+                 lambda x: Call(ints(2 * x.shape[-1], 16, below=16).to(torch.int32).mT, 1)],
+    "INT4PACK_MM": [lambda x: Call((x if x.dim() == 3 else x[0])[0].repeat(1, 32), ints(16, 16 * x.shape[-1], below=256).to(
+        torch.uint8), 32, T(x.shape[-1], 16, 2))],
     "INT8PACK_MM": [lambda x: Call((x if x.dim() == 3 else x[0])[0].repeat(1, 16),
                                    ints(5, 16 * x.shape[-1], below=9).to(torch.int8), T(5))],
     "BMM": [lambda x: LINES(x, T(x.shape[0], x.shape[2], 5))],

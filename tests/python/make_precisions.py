@@ -37,6 +37,8 @@ CALLS = {
     "VIEW_AS_COMPLEX": lambda x: torch.fft.fft(torch.view_as_complex(x.T.contiguous())),
     "FFT_R2C": lambda x: torch.ops.aten._fft_r2c(x, [0], 0, True),
 }
+# oneDNN's own, which have one on some machines, and there for some arguments.
+ON_SOME_MACHINES = ("CONV_POINTWISE", "CONV_POINTWISE_BINARY", "LINEAR_POINTWISE")
 CASES = [
     ("NORM", "norm", "p", {"nuc": lambda x: torch.norm(x, "nuc"), "fro": lambda x: torch.norm(x, "fro"),
                            "2": lambda x: torch.norm(x, 2)}),
@@ -112,6 +114,8 @@ def rows(initial=""):
     found = variants | plain
     for row in filter(lambda row: row.startswith(initial), CALLS):
         found.setdefault(row, set()).update(lacked_by(CALLS[row]))
+    for row in filter(lambda row: row.startswith(initial), ON_SOME_MACHINES):
+        found[row] = {str(dtype).removeprefix("torch.") for dtype in NARROW}
     for row in sorted(found):
         if found[row]:
             yield f'FB_PRECISION_ROW({row}, "{" ".join(sorted(found[row]))}")'

@@ -4,7 +4,8 @@ PARAMETERS = {  # of those that need some, or do more with them
     "FuseAttention": [{}, {"masked_rows": True}],
     "RemoveNoOps": [{}, {"asserts": True, "float_zeros": True}],
     "ReplaceActivation": [{"from": "relu", "to": "gelu"}, {"from": "gelu", "to": "silu", "parameters": {}}],
-    "QuantizeWeights": [{}, {"keep": ["linear"]}, {"bits": 4, "group_size": 32}, {"form": "packed"}],
+    "QuantizeWeights": [{}, {"keep": ["linear"]}, {"bits": 4, "group_size": 32}, {"form": "packed"},
+                        {"bits": 4, "group_size": 32, "form": "packed"}],
     "ConvertPrecision": [{"to": "bfloat16"}, {"to": "float16", "keep": ["softmax"]}],
 }
 

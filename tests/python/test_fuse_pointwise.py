@@ -98,6 +98,16 @@ def test_residual_in_bfloat16_keeps_its_relu(service):
     assert call["args"][-3] is None and call["args"][8] == "add"
 
 
+@pytest.mark.parametrize("to", ["float16", "bfloat16"])
+def test_convert_precision_leaves_what_onednn_computes(service, to):
+    """A machine may lack it in the other dtype."""
+    model, x = made()
+    run = optimise(service, document_of(model, x, "fx"), ["cpu", {"name": "ConvertPrecision", "params": {"to": to}}])
+    last = run["passes"][-1]
+    assert [one["reason"] for one in last["refused"]].count("no-kernel") == 6 and last["applied"]
+    assert error(foldback.pack(from_document(run["graph"]))(x), model(x)) < 2e-2
+
+
 def test_packed_weights_are_oned_nns_own(service):
     model, x = made()
     run = optimise(service, document_of(model, x, "fx"), ["cpu"])

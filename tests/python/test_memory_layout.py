@@ -35,6 +35,7 @@ UNKNOWN = {
     "EMPTY_STRIDED": "has the strides that it is given",
     "AS_STRIDED": "reads memory by strides that it is given",
     "RESIZE": "takes the memory as it is, in rows",
+    "INT4PACK_MM": "fails or gives other numbers where an operand is not row-major",
     "FFT_C2C": "fails or gives other numbers for overlapping inputs",
 }
 # Rows that are FREE though more holds of these calls: other arguments, a gradient or another device than a CPU change it.

@@ -55,6 +55,17 @@ def test_adapters_of_a_block_are_merged(service, dialect, dtype):
     torch.testing.assert_close(found.double(), expected, rtol=limit, atol=limit)
 
 
+def test_a_merge_through_views_is_validated(service):
+    """The base's views in core ATen have another value now: it is what is made of them that is compared."""
+    torch.manual_seed(2)
+    model, x = Lora(8, 12, bias=False, dropout=0).eval(), torch.randn(2, 5, 8)
+    model.lora_dropout = nn.Identity()
+    answer = service.post("/v1/optimize", {"graph": read(model, x, "core"), "passes": ["inference"],
+                                           "options": {"validate": "rewrites"}})
+    assert answer.status == 201, answer.body
+    assert {one["name"]: one["applied"] for one in answer.json()["passes"]}["MergeAdapters"] == 1
+
+
 class Branch(nn.Module):
     """A branch as `choose` draws it; it may have something that the pass must see."""
 

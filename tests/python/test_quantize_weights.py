@@ -15,6 +15,7 @@ from torch import nn
 
 import foldback
 import foldback.export
+from foldback import torch_compile
 from foldback.fx import from_document, to_document
 
 BINARY = Path(__file__).parents[2] / "build/foldback"
@@ -183,14 +184,128 @@ def test_packed(service, dialect, shape, dtype):
 
 @pytest.mark.parametrize("params, packed", [
     ({}, 0), ({"tokens": 8}, 2), ({"tokens": 9}, 1), ({"tokens": 64}, 1), ({"tokens": 65}, 0), ({"form": "packed"}, 2),
-    ({"tokens": 1, "form": "portable"}, 0), ({"bits": 4, "form": "packed"}, 0)
+    ({"tokens": 1, "form": "portable"}, 0), ({"bits": 4, "group_size": 32, "form": "packed"}, 2),
+    ({"bits": 4, "group_size": 32, "tokens": 1}, 0)
 ])
 def test_who_is_packed(service, params, packed):
     model = nn.Sequential(nn.Linear(1024, 1056), nn.Linear(1056, 32)).eval()
     document = to_document(torch.fx.symbolic_trace(model), torch.randn(1, 1024))
     run = service.post("/v1/optimize", {"graph": document, "passes": [{"name": "QuantizeWeights", "params": params}],
                                         "options": {"include": ["graph"]}}).json()
-    assert [node["target"] for node in run["graph"]["nodes"]].count("torch._weight_int8pack_mm") == packed
+    assert sum("_weight_int" in node["target"] for node in run["graph"]["nodes"]) == packed
+
+
+class InFourBits(nn.Module):
+    """Linears that pack, and one whose 20 outputs do not; `first` is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.odd = nn.Linear(64, 64), nn.Linear(64, 20)
+        self.weight = nn.Parameter(torch.randn(48, 64))
+
+    def forward(self, x):
+        rows = self.first(self.first(x).relu())
+        return self.odd(rows), nn.functional.linear(rows, self.weight)
+
+
+def in_four_bits(weight, size, dtype):
+    """The numbers and their scales, of that dtype, in groups of so many inputs."""
+    wide = weight.detach().double().unflatten(1, (-1, size))
+    least = 2.0 ** (-149 if dtype == torch.float32 else -133)
+    scale = (wide.abs().amax(2, keepdim=True) / 7 + least).to(dtype)
+    return (wide / scale.double()).round(), scale
+
+
+def linear_by_int4(x, weight, bias, size):
+    numbers, scale = in_four_bits(weight, size, torch.bfloat16)
+    wide = (numbers * scale.double()).flatten(1)
+    rows = (x.to(torch.bfloat16).double() @ wide.T).to(torch.bfloat16).to(x.dtype)
+    return rows if bias is None else rows + bias
+
+
+@pytest.mark.parametrize("dialect", ["fx", "aten"])
+@pytest.mark.parametrize("shape", [(64, 64), (3, 5, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [32, 64])
+def test_packed_in_four_bits(service, dialect, shape, dtype, size, tmp_path):
+    torch.manual_seed(6)
+    model, x = InFourBits().to(dtype).eval(), torch.randn(shape, dtype=dtype)
+    if dialect == "fx":
+        document = to_document(torch.fx.symbolic_trace(model), x, data=True)
+    else:
+        document = foldback.export.from_exported_program(torch.export.export(model, (x,)), data=True)
+    passes = [{"name": "QuantizeWeights", "params": {"bits": 4, "group_size": size, "form": "packed"}}]
+    run = service.post("/v1/optimize", {"graph": document, "passes": passes,
+                                        "options": {"include": ["graph"], "lint": "each", "validate": "graph"}}).json()
+    assert run["passes"][0]["applied"] == (3 if dialect == "fx" else 2), run
+    targets = [node["target"] for node in run["graph"]["nodes"]]
+    calls = 3 if dialect == "fx" else 1
+    assert targets.count("torch.ops.aten._weight_int4pack_mm_for_cpu.default") == calls
+    assert targets.count("torch.ops.aten._convert_weight_to_int4pack_for_cpu.default") == (2 if dialect == "fx" else 1)
+    made = from_document(run["graph"])
+    packed = foldback.pack(made)
+    assert "_convert_weight" in made.code and "_convert_weight" not in packed.code and "bitwise" in packed.code  # `odd`
+    assert not {"weight_int4", "first.weight_int4"} & packed.state_dict().keys()
+    with torch.no_grad():
+        found = packed(x)
+        assert all(map(torch.equal, made(x), found))
+        if dialect == "fx":
+            rows = linear_by_int4(x, model.first.weight, model.first.bias, size).relu()
+            rows = linear_by_int4(rows, model.first.weight, model.first.bias, size)
+        else:
+            rows = model.first(model.first(x).relu())
+        numbers, scale = in_four_bits(model.odd.weight, size, dtype)
+        odd = nn.functional.linear(rows.double(), (numbers * scale.double()).flatten(1), model.odd.bias.double())
+        for one, other in zip(found, (odd, linear_by_int4(rows, model.weight, None, size))):
+            assert ((one.double() - other.double()).abs().max() / other.double().abs().max()).item() < 1.2e-2
+    file = io.BytesIO(safetensors.torch.save({"x": x}))
+    answer = service.post(f"/v1/graphs/{run['result']}/evaluate", file.getvalue())
+    assert answer.status == 200, answer.body
+    outputs = safetensors.torch.load(answer.body)
+    for place, one in enumerate(found):
+        ours = outputs[f"output.{place}"]
+        assert ((ours.double() - one.double()).abs().max() / one.double().abs().max()).item() < 1.2e-2
+    if dialect == "aten":
+        client = foldback.Client(service.url)
+        archive = client.optimize(client.put_archive(torch.export.export(model, (x,))), passes)
+        client.archive(archive["result"], tmp_path / "int4.pt2")
+        live = torch.export.load(tmp_path / "int4.pt2").module()
+        with torch.no_grad():
+            assert all(map(torch.equal, live(x), found)) and all(map(torch.equal, foldback.pack(live)(x), found))
+    assert service.post(f"/v1/runs/{run['id']}/rollback").json()["result"] == run["source"]
+
+
+FOUR_BITS = {"name": "QuantizeWeights", "params": {"bits": 4, "group_size": 32, "form": "packed"}}
+
+
+def test_an_operator_that_is_missing_is_named(service):
+    """Before anything runs."""
+    document = to_document(torch.fx.symbolic_trace(InFourBits().eval()), torch.randn(2, 64), data=True)
+    graph = service.post("/v1/optimize", {"graph": document, "passes": [FOUR_BITS],
+                                          "options": {"include": ["graph"]}}).json()["graph"]
+    with pytest.raises(ValueError, match="is for a CPU, and its weight is on meta"):
+        foldback.pack(from_document(graph).to("meta"))
+    for node in graph["nodes"]:
+        node["target"] = node["target"].replace("_for_cpu", "_for_nobody")
+    with pytest.raises(ValueError, match=r"there is no torch\.ops\.aten\._\w+_for_nobody\.default here: PyTorch \S+ lacks"):
+        from_document(graph)
+
+
+def test_four_bits_under_torch_compile(service):
+    foldback.connect(service.url)
+    torch.manual_seed(4)
+    model, x = InFourBits().eval(), torch.randn(3, 64)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=torch_compile.backend, options={"passes": [FOUR_BITS]})
+    try:
+        with torch.no_grad():
+            found, expected = compiled(x), model(x)
+    finally:
+        foldback.disconnect()
+    (run,) = foldback.compiled_runs(model)
+    assert run["passes"][0]["applied"] and [item["name"] for item in run["passes"]] == ["QuantizeWeights"]
+    for one, other in zip(found, expected):
+        assert 1e-3 < ((one - other).abs().max() / other.abs().max()).item() < 0.3
 
 
 def loss_of(service, model, x, data=True, **params):

@@ -20,7 +20,7 @@
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
-/* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @s int8, @b bool) of that shape, @g[64,…] one that no
+/* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @w int32, @s int8, @u uint8, @b bool) of that shape, @g[64,…] one that no
  * view flattens, and @l a list of a million ints.
  */
 typedef struct worst {
@@ -108,6 +108,8 @@ static const worst calls[] = {
     {.ops = "BMM", "@f[16,2048,2048],@f[16,2048,2048]", HEAVY},
     {.ops = "MV", "@f[16384,8192],@f[8192]", HEAVY},
     {.ops = "DOT", "@f[134217728],@f[134217728]", HEAVY},
+    {.ops = "INT4PACK", "@w[8192,16384],1", HEAVY},
+    {.ops = "INT4PACK_MM", "@f[8192,8192],@u[8192,4096],32,@f[256,8192,2]", HEAVY},
     {.ops = "INT8PACK_MM", "@f[8192,8192],@s[8192,8192],@f[8192]", HEAVY},
     {.ops = "ADDMM", "@f[8192],@f[8192,8192],@f[8192,8192]", HEAVY, NULL, "\"beta\":0.5,\"alpha\":2.0"},
     {.ops = "ADDMM", "@f[8192,8192],@f[8192,1],@f[1,8192]", HEAVY, NULL, "\"beta\":0.5,\"alpha\":2.0"},
@@ -409,7 +411,8 @@ static void print_target(const worst *call, fb_op op, char *out, size_t size) {
 }
 
 static fb_graph *graph_of_call(const worst *call, fb_op op) {
-    static const char *const inputs[] = {"f float32", "g float32", "h float16", "i int64", "b bool", "c complex64", "s int8"};
+    static const char *const inputs[] = {"f float32", "g float32", "h float16", "i int64", "b bool", "c complex64", "s int8",
+                                         "w int32",   "u uint8"};
     fb_buffer nodes = {0};
     char target[200] = "m";
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)

@@ -145,6 +145,17 @@ def in_four_bits(quantize):
 
     for form in [*LINEAR, *ADDMM]:
         g = Graph()
+        quantize(f"four-bits-packed-{form}", g.output(linear(g, "a", g.input(shape=(2, 64)), 16, form)), 1, bits=4,
+                 group_size=32, form="packed")
+    for form in "functional", "aten":
+        g = Graph()
+        quantize(f"four-bits-packed-{form}-of-three-dimensions",
+                 g.output(linear(g, "a", g.input(shape=(2, 5, 64)), 32, form)), 1, bits=4, group_size=64, form="packed")
+    quantize("four-bits-packed-bfloat16", wide(outputs=16, dtype="bfloat16"), 1, bits=4, group_size=32, form="packed")
+    for name, more in {"uneven-outputs": {"outputs": 24}, "float64": {"outputs": 16, "dtype": "float64"}}.items():
+        quantize(f"four-bits-packed-{name}", wide(**more), 1, bits=4, group_size=32, form="packed")  # portable
+    for form in [*LINEAR, *ADDMM]:
+        g = Graph()
         quantize(f"four-bits-{form}", g.output(linear(g, "a", g.input(shape=(2, 64)), 3, form)), 1, bits=4, group_size=32)
     for form, sizes, target in (("linear", [64, 3], LINEAR["aten"]), ("addmm", [3, 64], ADDMM["aten-addmm"])):
         g = Graph()

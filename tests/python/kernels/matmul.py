@@ -48,6 +48,15 @@ def main(recorder):
             tolerance = dict(ulps=16, absolute=1e-3) if dtype == torch.float32 else close(dtype)  # of sums of hundreds
             recorder.finish(case, case.call(ATEN + "_weight_int8pack_mm.default", *arguments), **tolerance,
                             refused=dtype == torch.float64)
+        for rows, inputs, outputs, group_size in ((1, 32, 16, 32), (5, 128, 32, 64), (0, 32, 16, 32)):
+            case = recorder.start(f"_weight_int4pack_mm_for_cpu {short(dtype)} {rows} {inputs} {outputs} {group_size}")
+            numbers = values(torch.int32, outputs, inputs, seed=3) & 15
+            packed = case.call(ATEN + "_convert_weight_to_int4pack_for_cpu.default", case.input(numbers), 1)
+            scales = values(dtype, inputs // group_size, outputs, 2, seed=5)
+            tolerance = dict(ulps=16, absolute=1e-3) if dtype == torch.float32 else close(dtype)
+            arguments = [case.input(values(dtype, rows, inputs)), packed, group_size, case.input(scales)]
+            recorder.finish(case, case.call(ATEN + "_weight_int4pack_mm_for_cpu.default", *arguments), **tolerance,
+                            refused=dtype == torch.float64)
     case = recorder.start("two dtypes")
     recorder.finish(case, case.method("matmul", case.input(values(torch.float32, 2, 3)),
                                       case.input(values(torch.float64, 3, 2))))

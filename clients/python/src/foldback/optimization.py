@@ -177,7 +177,7 @@ _SECOND = ("ChangeTrueDivToMulByInverse", "ConvertPrecision", "FoldNormIntoLinea
            "FuseBatchNorm1dInLinear", "FuseBatchNorm2dInConv2d", "FuseRotation", "ReplaceActivation",
            "UnpackLinear")
 VERSIONS = {  # of the passes that are not in their first
-    **dict.fromkeys(_SECOND, 2), "ChannelsLast": 3, "FoldConstants": 3, "FuseAttention": 3, "QuantizeWeights": 3
+    **dict.fromkeys(_SECOND, 2), "ChannelsLast": 3, "FoldConstants": 3, "FuseAttention": 3, "QuantizeWeights": 4
 }
 
 
@@ -459,8 +459,9 @@ class QuantizeWeights(_Pass):
     """Keeps the weights of Linears and convolutions as int8, with one scale for each output channel; with `bits` 4 those
     of Linears in 4 bits, with one scale for every `group_size` inputs (128, 64 or 32). With `form` "packed", or with
     `tokens` of 8 rows or fewer, of 64 where there are half a million weights, Linears are computed from int8 in bfloat16;
-    "portable" makes the weight again at every call. In ONNX models Linears have one scale for every `block_size` inputs
-    (16 to 256), if that is given. `keep` names modules and operators that stay as they are."""
+    "portable" makes the weight again at every call. In 4 bits it does so unless `form` is "packed", which pays after
+    `foldback.pack`. In ONNX models Linears have one scale for every `block_size` inputs (16 to 256), if that is given.
+    `keep` names modules and operators that stay as they are."""
 
     preserves_computation = False
 

@@ -1,4 +1,4 @@
-"""Weights in the order of memory in which oneDNN computes, for a program that is run on this CPU."""
+"""Weights in the order of memory in which operators of a CPU compute, for a program that is run on this one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ _WEIGHTS = {
     f"{_MKLDNN}_convolution_pointwise.binary": 2,
     f"{_MKLDNN}_linear_pointwise.default": 1,
 }
+_INT4 = "torch.ops.aten._convert_weight_to_int4pack_for_cpu.default"
 
 
 def pack(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A program that computes the same, and in which the convolutions and Linears of FusePointwise (preset `cpu`) read their
-    weights in oneDNN's own order of memory, chosen for the shapes that are recorded. Its other tensors and its modules are
-    those of `module`, which stays as it is: undo, save and export that one. A weight that changes later needs `pack` again.
+    weights in oneDNN's own order of memory, chosen for the shapes that are recorded; and the Linears of QuantizeWeights with
+    `bits` 4 and `form` "packed" theirs in the order of their operator. Its other tensors and its modules are those of
+    `module`, which stays as it is: undo, save and export that one. A weight that changes later needs `pack` again. PyTorch
+    does not copy (copy.deepcopy) tensors in oneDNN's order.
 
     Raises:
         ValueError: this PyTorch or CPU lacks oneDNN in the dtype of a weight, or a weight is not in memory of the CPU.
     """
-    graph, attributes = copy.deepcopy(module.graph), {}
+    graph = copy.deepcopy(module.graph)
+    attributes: dict[str, Any] = {}
     packed: dict[Any, str] = {}
     for node in list(graph.nodes):
+        if _target(node) == _INT4:
+            _pack_int4(module, node, attributes)
         if not is_of_onednn(node):
             continue
         place = _WEIGHTS[_target(node)]
@@ -36,7 +42,7 @@ def pack(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         options, size = tuple(map(_hashable, node.args[place + 2: place + 6])), _size_of(node.args[0])
         key = (weight.target, _target(node), options, size)
         if key not in packed:
-            packed[key] = f"_packed_{len(packed)}"
+            packed[key] = f"_packed_{len(attributes)}"
             attributes[packed[key]] = _reordered(_read(module, str(weight.target)), node, place, size)
         with graph.inserting_before(node):
             node.update_arg(place, graph.get_attr(packed[key]))
@@ -48,6 +54,38 @@ def pack(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     made = torch.fx.GraphModule(attributes, graph, type(module).__name__)
     made.training = module.training
     return made
+
+
+def _pack_int4(module: torch.fx.GraphModule, node: torch.fx.Node, attributes: dict[str, Any]) -> None:
+    """Computes what the node gives, once, where it reads nothing but what the module has."""
+    needed = {node}
+    for one in reversed(list(node.graph.nodes)):
+        needed |= set(one.all_input_nodes) if one in needed else set()
+    nodes = [one for one in node.graph.nodes if one in needed]
+    if any(one.op not in ("get_attr", "call_function", "call_method") for one in nodes):
+        return
+    values: dict[torch.fx.Node, Any] = {}
+    for one in nodes:
+        args = torch.fx.node.map_arg(one.args, values.__getitem__)
+        kwargs = torch.fx.node.map_arg(one.kwargs, values.__getitem__)
+        if one.op == "get_attr":
+            values[one] = _on_cpu(one, _read(module, str(one.target)))
+        else:
+            called = one.target if callable(one.target) else getattr(torch.Tensor, one.target)
+            values[one] = called(*args, **kwargs)
+    attributes[f"_packed_{len(attributes)}"] = values[node]
+    with node.graph.inserting_before(node):
+        node.replace_all_uses_with(node.graph.get_attr(f"_packed_{len(attributes) - 1}"))
+    for one in reversed(nodes):
+        if not one.users:
+            node.graph.erase_node(one)
+
+
+def _on_cpu(node: torch.fx.Node, weight: torch.Tensor) -> torch.Tensor:
+    if weight.device.type != "cpu":
+        raise ValueError(f"{node.name} is for a CPU, and its weight is on {weight.device}: move the model, or optimise it "
+                         "again without FusePointwise, or with the portable form of QuantizeWeights")
+    return weight.detach()
 
 
 def is_of_onednn(node: torch.fx.Node) -> bool:
@@ -80,15 +118,12 @@ def _size_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _reordered(weight: torch.Tensor, node: torch.fx.Node, place: int, size: tuple[int, ...] | None) -> torch.Tensor:
-    if weight.device.type != "cpu":
-        raise ValueError(f"{node.name} is for a CPU, and its weight is on {weight.device}: move the model, or optimise it "
-                         "again without FusePointwise")
+    plain, onednn = _on_cpu(node, weight), torch.ops.mkldnn
     is_there = torch.backends.mkldnn.is_available() and (weight.dtype != torch.bfloat16
                                                          or torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if not is_there:
         raise ValueError(f"{node.name}: PyTorch {torch.__version__} has no oneDNN for {weight.dtype} on this machine; optimise "
                          "the model again without FusePointwise")
-    plain, onednn = weight.detach(), torch.ops.mkldnn
     made: torch.Tensor
     if "_linear_" in _target(node):
         rows = None if size is None else torch.Size(size[:-1]).numel()
