@@ -36,9 +36,10 @@
  *     q + 8 ── to(int32) ── _convert_weight_to_int4pack_for_cpu(·, 1) ──┐
  *     x ── to(bfloat16) ── _weight_int4pack_mm_for_cpu(·, ·, group_size, s and 0) ── to(x's dtype) ── + b
  *
- * The Python client's `pack` computes the first line once, in the program that is run; else it takes longer than the portable
- * form. A Linear has that form if its inputs are not a multiple of 32, in 4 bits its outputs of 16, if its dtype is neither
- * float32 nor bfloat16, it is spelled as another operator, or more than one dimension of its input is symbolic.
+ * The Python client's `pack` computes the first line once; else this takes longer than the portable form. A Linear has that
+ * form if its inputs are not a multiple of 32, in 4 bits its outputs of 16, if its dtype is neither
+ * float32 nor bfloat16, it is spelled as another operator, or more than one dimension of its input is symbolic; or if its
+ * result is detached in place.
  *
  * The run says what to expect of this, from the weights' own errors (`expected_loss`): of each weight whose bytes are known
  * |W - s q| / |W|, and of all together √(Σ e²), as noise of layers adds up, and 1 - cosine of the result. That leaves out what
@@ -103,22 +104,30 @@ static bool is_asked_for_packed(const fb_match *match, const fb_host *host) {
     return tokens <= PACKED_ROWS || (tokens <= PACKED_ROWS_OF_LARGE && weights >= PACKED_WEIGHTS);
 }
 
-static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_host *host, bool is_grouped) {
+/* PyTorch takes no view for that, and the packed form may end with one. */
+static bool is_detached_in_place(const fb_graph *g, fb_node n) {
+    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e))
+        if (fb_node_op(g, fb_edge_user(g, e)) == (FB_OP_DETACH | FB_OP_IN_PLACE)) return true;
+    return false;
+}
+
+static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_match *match, const fb_host *host) {
     const fb_layer *layer = &host->layer;
     bool can = host->is_linear && !host->linear.is_packed && !layer->transposition.id &&
                fb_op_is(g, layer->call, FB_OP_LINEAR) && (host->dtype == FB_FLOAT32 || host->dtype == FB_BFLOAT16) &&
                host->inputs > 0 && host->outputs > 0 && host->inputs % PACKED_MULTIPLE == 0 &&
-               (!is_grouped || host->outputs % PACKED_OUTPUTS == 0);
+               (!group_size_of(match->params) || host->outputs % PACKED_OUTPUTS == 0);
     for (fb_node call = layer->call; call.id && can; call = layer->module.id ? fb_next_call(usage, call) : (fb_node){0}) {
         fb_node input = fb_call_argument_node(g, call, "input");
         int rank = input.id ? fb_shape_rank(g, fb_node_at(g, input)->shape) : -1;
         can = rank == 2 || (rank > 2 && fb_can_build_unflatten(g, call));
+        can &= match->pass->version < 4 || !is_detached_in_place(g, call);
     }
     return can;
 }
 
 static bool is_to_be_packed(fb_graph *g, const fb_usage *usage, const fb_match *match, const fb_host *host) {
-    return is_asked_for_packed(match, host) && can_be_packed(g, usage, host, group_size_of(match->params));
+    return is_asked_for_packed(match, host) && can_be_packed(g, usage, match, host);
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */

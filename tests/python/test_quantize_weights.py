@@ -195,6 +195,28 @@ def test_who_is_packed(service, params, packed):
     assert sum("_weight_int" in node["target"] for node in run["graph"]["nodes"]) == packed
 
 
+def test_a_result_that_is_detached_in_place_is_portable(service):
+    """PyTorch takes no view for that."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(32, 16, bias=False)
+
+        def forward(self, x):
+            return self.linear(x).detach_() * 2
+
+    model, x = Model().eval(), torch.randn(2, 3, 32)
+    for bits in 8, 4:
+        passes = [{"name": "QuantizeWeights", "params": {"form": "packed", "bits": bits, "group_size": 32}}]
+        run = service.post("/v1/optimize", {"graph": to_document(torch.fx.symbolic_trace(model), x, data=True), "passes": passes,
+                                            "options": {"include": ["graph"]}}).json()
+        made = from_document(run["graph"])
+        assert run["passes"][0]["applied"] == 1 and "pack_mm" not in made.code
+        with torch.no_grad():
+            assert ((made(x) - model(x)).abs().max() / model(x).abs().max()).item() < 0.3
+
+
 class InFourBits(nn.Module):
     """Linears that pack, and one whose 20 outputs do not; `first` is called twice."""
 
