@@ -30,7 +30,7 @@
  *     x ── to(bfloat16) ── _weight_int8pack_mm(·, q, s) ── to(x's dtype) ── + b
  *
  * s is bfloat16 then, and q is made with it. PyTorch has no derivative of that operator, so such a model is not to be trained.
- * For few rows it is faster than float32, for many slower (docs/performance.md). Without `form` a Linear is packed if
+ * For few rows it is faster than float32 (docs/performance.md). Without `form` a Linear is packed if
  * `tokens` says that it gets 8 rows or fewer, or 64 or fewer and it has half a million weights. In 4 bits `form` alone decides:
  *
  *     q + 8 ── to(int32) ── _convert_weight_to_int4pack_for_cpu(·, 1) ──┐
