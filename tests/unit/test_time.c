@@ -20,8 +20,8 @@
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
-/* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @w int32, @s int8, @u uint8, @b bool) of that shape, @g[64,…] one that no
- * view flattens, and @l a list of a million ints.
+/* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @w int32, @s int8, @u uint8, @b bool) of that shape,
+ * @g[64,…] one that no view flattens, and @l a list of a million ints.
  */
 typedef struct worst {
     const char *ops; /* ids of ops.def */
@@ -411,8 +411,8 @@ static void print_target(const worst *call, fb_op op, char *out, size_t size) {
 }
 
 static fb_graph *graph_of_call(const worst *call, fb_op op) {
-    static const char *const inputs[] = {"f float32", "g float32", "h float16", "i int64", "b bool", "c complex64", "s int8",
-                                         "w int32",   "u uint8"};
+    static const char *const inputs[] = {"f float32",   "g float32", "h float16", "i int64", "b bool",
+                                         "c complex64", "s int8",    "w int32",   "u uint8"};
     fb_buffer nodes = {0};
     char target[200] = "m";
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
