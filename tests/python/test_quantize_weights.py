@@ -207,10 +207,10 @@ def test_a_result_that_is_detached_in_place_is_portable(service):
             return self.linear(x).detach_() * 2
 
     model, x = Model().eval(), torch.randn(2, 3, 32)
+    document = to_document(torch.fx.symbolic_trace(model), x, data=True)
     for bits in 8, 4:
         passes = [{"name": "QuantizeWeights", "params": {"form": "packed", "bits": bits, "group_size": 32}}]
-        run = service.post("/v1/optimize", {"graph": to_document(torch.fx.symbolic_trace(model), x, data=True), "passes": passes,
-                                            "options": {"include": ["graph"]}}).json()
+        run = service.post("/v1/optimize", {"graph": document, "passes": passes, "options": {"include": ["graph"]}}).json()
         made = from_document(run["graph"])
         assert run["passes"][0]["applied"] == 1 and "pack_mm" not in made.code
         with torch.no_grad():
