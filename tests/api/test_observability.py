@@ -213,8 +213,8 @@ def test_log_is_json_with_known_members(service):
 def test_the_log_has_no_code_where_nothing_went_wrong(service):
     service.get("/v1/passes")
     service.stop()
-    line = json.loads(service.log().splitlines()[0])
-    assert line["status"] == 200 and "code" not in line
+    lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]  # built with a sanitizer, it says so
+    assert [(line["status"], "code" in line) for line in lines] == [(200, False)]
 
 
 # ------------------------------------------------------------------------------------------------------------ limits
