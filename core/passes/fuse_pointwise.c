@@ -345,6 +345,7 @@ const fb_pass fb_fuse_pointwise = {
     .summary = "Makes one call of oneDNN, for a CPU, of a convolution or Linear and the activation or sum behind it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
+    .gain = FB_GAIN_FASTER,
     .reversible = true,
     .preserves_computation = true,
     .match_graph = match_graph,

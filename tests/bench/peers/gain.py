@@ -66,7 +66,7 @@ PASSES_TEXT = """## What each pass saves alone
 
 `make bench-gain GAIN=--each` runs models of real sizes with random weights before and after one pass, in eager PyTorch on one
 thread, batch 1, as `torch.export` writes them. {versions}; {machine}. *gain* is the processor time before over that after: the
-median over the rounds of the ratio within a round.
+median over the rounds of the ratio within a round. What FusePointwise makes runs as `foldback.pack` lays it out.
 The `gain` in `GET /v1/passes` is `faster` or `slower` if the geometric mean of a pass's rows is 5 % away from 1, else
 `fewer-nodes` or `same`.
 
@@ -297,6 +297,7 @@ def measure_passes(name: str) -> list[dict[str, Any]]:
                 nodes[one] = [len(modules[one].graph.nodes)]
                 foldback.apply_edits(modules[one], client.edits(run))
                 nodes[one].append(len(modules[one].graph.nodes))
+                modules[one] = foldback.pack(modules[one])
             gains: dict[str, list[float]] = {one: [] for one in modules}
             start = time.perf_counter()
             for run in (before, *modules.values()):

@@ -101,11 +101,11 @@ IN_BATCHES = WITH_COMPILERS | {"mobilenet-v1", "regnet-y", "mistral", "gpt-neox"
 CLEAN = ["MergeViews", "RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
 # Models in which they find much.
 PASSES = {
-    "resnet-18": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d", "QuantizeWeights"],
+    "resnet-18": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d", "QuantizeWeights", "FusePointwise"],
     "resnet-50": ["FuseBatchNorm", "FuseBatchNorm2dInConv2d"],
-    "mobilenet-v1": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "ChannelsLast"],
+    "mobilenet-v1": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "ChannelsLast", "FusePointwise"],
     "mobilenet-v2": ["FoldPad", "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "ChannelsLast"],
-    "efficientnet-b0": ["ChannelsLast"],
+    "efficientnet-b0": ["ChannelsLast", "FusePointwise"],
     "vit-base, attention spelled out": ["FuseAttention", "MergeLinears"],
     "bert-base, attention spelled out": [
         "FoldScaleIntoLinear", "ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear", "QuantizeWeights",
