@@ -21,7 +21,7 @@
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
 /* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @w int32, @s int8, @u uint8, @b bool) of that shape,
- * @g[64,…] one that no view flattens, and @l a list of a million ints.
+ * @g[64,…] one that no view flattens, @r a new one of float32, and @l a list of a million ints.
  */
 typedef struct worst {
     const char *ops; /* ids of ops.def */
@@ -109,7 +109,7 @@ static const worst calls[] = {
     {.ops = "MV", "@f[16384,8192],@f[8192]", HEAVY},
     {.ops = "DOT", "@f[134217728],@f[134217728]", HEAVY},
     {.ops = "INT4PACK", "@w[8192,16384],1", HEAVY},
-    {.ops = "INT4PACK_MM", "@f[8192,8192],@u[8192,4096],32,@f[256,8192,2]", HEAVY},
+    {.ops = "INT4PACK_MM", "@f[8192,8192],@u[8192,4096],32,@r[256,8192,2]", HEAVY},
     {.ops = "INT8PACK_MM", "@f[8192,8192],@s[8192,8192],@f[8192]", HEAVY},
     {.ops = "ADDMM", "@f[8192],@f[8192,8192],@f[8192,8192]", HEAVY, NULL, "\"beta\":0.5,\"alpha\":2.0"},
     {.ops = "ADDMM", "@f[8192,8192],@f[8192,1],@f[1,8192]", HEAVY, NULL, "\"beta\":0.5,\"alpha\":2.0"},
@@ -390,6 +390,11 @@ static char *put_arguments(fb_buffer *nodes, const char *text) {
             put_call(nodes, name, "operator.mul", "[0,1,0,1,0,1,0,1,0,1],99999", NULL);
         } else if (kind == 'p') { /* pairs */
             put_call(nodes, name, "torch.view_as_real", "{\"$node\":\"c\"}", NULL);
+        } else if (kind == 'r') { /* row-major */
+            size_t length = strcspn(text, "]");
+            snprintf(arguments, sizeof arguments, "%.*s]", (int)length - 1, text + 1);
+            put_call(nodes, name, "torch.ones", arguments, NULL);
+            text += length;
         } else {
             size_t length = strcspn(text, "]");
             snprintf(arguments, sizeof arguments, "{\"$node\":\"%c\"},%.*s", kind, (int)length, text + 1);
