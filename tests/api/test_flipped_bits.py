@@ -10,6 +10,7 @@ import sqlite3
 import struct
 import zipfile
 
+import buckets
 import databases
 import pytest
 from blobs import INLINE, digest_of, files, put_blob, some_bytes, stored
@@ -59,6 +60,11 @@ def without_rows_elsewhere(size):
         pytest.skip("the rows are in a database on a server")
 
 
+def is_passed_on(size):
+    """A range of a large object is what the bucket answers: only the whole has a digest."""
+    return buckets.IN_USE and size > 1 << 20
+
+
 @pytest.mark.parametrize("at", [0, -1])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_blob(service, size, at):
@@ -69,7 +75,7 @@ def test_a_blob(service, size, at):
     flip(service, size, at)
     for _ in range(2):
         is_refused(service, path, size)
-    for part in ("0-0", "0-99", f"{size // 2}-"):
+    for part in () if is_passed_on(size) else ("0-0", "0-99", f"{size // 2}-"):
         is_problem(service.get(path, headers={"Range": f"bytes={part}"}), 500, "store-corrupt")
     assert service.get(f"/v1/blobs/{digest_of(other)}").body == other
     service.restart()
@@ -158,8 +164,8 @@ def test_parts_of_what_is_made_of_a_blob(service):
     graph = answer.json()["id"]
     merged = service.post("/v1/optimize", {"graph": graph, "passes": ["MergeLinears"]}).json()["result"]
     small = min(document["tensors"], key=lambda one: math.prod(one["shape"]))["name"]
-    paths = [f"/v1/graphs/{graph}/weights", f"/v1/graphs/{merged}/weights", f"/v1/graphs/{graph}/tensors/{small}",
-             f"/v1/blobs/{digest_of(content)}"]
+    paths = [f"/v1/graphs/{graph}/weights", f"/v1/graphs/{merged}/weights", f"/v1/graphs/{graph}/tensors/{small}"]
+    paths += [] if is_passed_on(len(content)) else [f"/v1/blobs/{digest_of(content)}"]
     right = [part_of(service, path) for path in paths]
     named = f"/v1/graphs/{graph}/weights?names={small}"
     few = service.get(named).body
@@ -189,6 +195,7 @@ def test_nothing_is_computed_from_it(service):
 
 
 @pytest.mark.heavy
+@pytest.mark.skipif(buckets.IN_USE, reason="it is not a file")
 def test_a_file_is_read_once_for_its_parts(service):
     """Also when many ask at the same time."""
     data = some_bytes(60 << 20)
