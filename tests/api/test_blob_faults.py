@@ -366,5 +366,7 @@ def test_killed_while_it_collects(service):
         service.start()
         everything_served_is_right(service)
         assert all(is_here(service, digest) for digest in kept)
+    if buckets.IN_USE:
+        time.sleep(1)  # it counts seconds: what it got in this one is not older than now
     collect(service)
     assert {path.name for path in files(service, "blobs")} == {digest[7:] for digest in kept}
