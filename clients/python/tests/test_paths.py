@@ -100,7 +100,8 @@ def test_torch_compile(recwarn, key):
         result = torch.compile(model, backend="foldback", options={"passes": PASSES})(X)
     (run,) = foldback.compiled_runs(model)
     assert run.nodes[1] < run.nodes[0]
-    assert [str(one.message) for one in recwarn if "foldback" in str(one.message)] == []
+    said = [one for one in recwarn if one.category is not ResourceWarning]  # that a socket of another test's is collected now
+    assert [str(one.message) for one in said if "foldback" in str(one.message)] == []
     assert_right(model, result)
 
 
