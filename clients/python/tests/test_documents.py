@@ -546,7 +546,8 @@ def test_buffers_that_a_checkpoint_may_lack_are_named(recwarn):
     again = foldback.fx.from_document(document, module=live)
     foldback.fx.to_document(again, x)
     foldback.fx.to_document(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm1d(4))).eval(), x)
-    assert not [one for one in recwarn if one.category is not ResourceWarning], "nothing is unknown where the model, from_document or the module itself says it"
+    said = [one for one in recwarn if one.category is not ResourceWarning]
+    assert not said, "nothing is unknown where the model, from_document or the module itself says it"
 
 
 def detaches_a_view(self, x):
