@@ -202,7 +202,10 @@ static bool same_sizes_viewed(fb_regions *r, fb_node a, fb_node b) {
 /* A view of what changed hangs with it: a rewrite may move what it computes from one side of the view to the other. */
 static bool views_changed(const fb_graph *graph, fb_node node, const unsigned char *changed) {
     fb_rearrange view;
-    return fb_rearrange_at(graph, node, &view) && changed[view.input.id];
+    bool reads_it = false;
+    for (uint32_t e = fb_input_first(graph, node); e && !reads_it; e = fb_input_next(graph, e))
+        reads_it = changed[fb_edge_input(graph, e).id];
+    return reads_it && fb_rearrange_at(graph, node, &view) && changed[view.input.id];
 }
 
 /* Modules and tensors by the diff: what computes otherwise with the same call. */
