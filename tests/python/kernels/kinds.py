@@ -46,7 +46,7 @@ LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")
 def operators():
     """(id, names) of those that have a kernel."""
     files = "".join((ROOT / f"core/evaluator/kernels_{file}.c").read_text() for file in FILES)
-    kernels = set(re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", files))
+    kernels = set(re.findall(r"FB_KERNEL(?:_COMPLEX|_OF_PARTS)?\((\w+),", files))
     text = "".join((ROOT / "core/operators" / f).read_text()
                    for f in re.findall(r'include "core/operators/(ops_\w+\.def)"',
                                        (ROOT / "core/operators/ops.def").read_text()))
