@@ -43,9 +43,6 @@ bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kw
  * no two have one name afterwards. */
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names);
 
-/* The memory that the rows and indexes of a graph take, in bytes. */
-size_t fb_graph_bytes(const fb_graph *graph);
-
 /* Gives every node its ordinal. */
 void fb_graph_number(fb_graph *graph);
 

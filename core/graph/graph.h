@@ -350,6 +350,8 @@ static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size
 fb_graph *fb_graph_new(void);                                  /* empty, with a main program; NULL when memory is out */
 fb_graph *fb_graph_copy(const fb_graph *graph, fb_work *work); /* NULL: fb_work_failed says why */
 void fb_graph_free(fb_graph *graph);
+/* The memory that its rows and indexes take, in bytes. */
+size_t fb_graph_bytes(const fb_graph *graph);
 
 const char *fb_graph_name(const fb_graph *graph);
 fb_value fb_graph_metadata(const fb_graph *graph); /* FB_MAP of FB_RAW sorted by key; none = empty */

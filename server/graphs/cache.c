@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/graph/build.h"
 #include "core/graph/code.h"
 
 #define BUCKETS 1024

@@ -19,7 +19,7 @@ static void respond_bad_document(fb_response *response, fb_status status, const 
     fb_respond_error(response, &error);
 }
 
-/* What the command in this process has read already, or NULL. */
+/* Takes the graph that the command in this process has read already; NULL where it has not. */
 static fb_graph *take_handed(const fb_app *app, const char *document, size_t size) {
     fb_handed_graph *handed = app->handed;
     if (!handed || !handed->graph || handed->document.size != size || memcmp(handed->document.data, document, size) != 0)

@@ -94,7 +94,7 @@ SUBJECTS = {
 
 # Beside which the compilers are measured: minutes for each of their programs.
 WITH_COMPILERS = {"bert-base", "gpt2", "llama", "t5-small", "resnet-18", "resnet-50", "mobilenet-v2", "levit-128s"}
-# Which are measured with a batch of 16, too.
+# Measured with a batch of 16, too
 IN_BATCHES = WITH_COMPILERS | {"qwen2", "mistral", "gpt-neox", "vit-base", "swin-tiny", "mobilenet-v1", "efficientnet-b0",
                                "regnet-y"}
 

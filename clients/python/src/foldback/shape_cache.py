@@ -47,7 +47,7 @@ class ShapeCache:
             return None
 
     def get(self, key: Hashable | None) -> Any:
-        """What the first such call gave; None before."""
+        """The result of the first such call; None before."""
         result = self._results.get(key)
         return list(result) if type(result) is list else result
 
@@ -119,7 +119,7 @@ def _of_tensor(tensor: torch.Tensor) -> Hashable:
 
 
 def _is_known(node: torch.fx.Node, module: torch.nn.Module) -> bool:
-    """Whether a call leaves the shapes of what it is given, and calls nothing that may not."""
+    """True for a call that leaves the shapes of its arguments, and calls nothing that may change them."""
     if node.op == "call_module":
         return all(_is_of_torch(part) for part in module.get_submodule(str(node.target)).modules())
     if node.op == "call_method":

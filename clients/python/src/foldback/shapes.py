@@ -143,8 +143,8 @@ def _propagate_without_storage(
 
 
 def _copied(module: torch.fx.GraphModule, cache: ShapeCache, made: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Module:
-    """What the module holds, without its program; parameters and buffers as `made` makes them, which deepcopy would do one by
-    one, in ten times the time."""
+    """A copy of all that the module holds, without its program. `made` makes parameters and buffers; deepcopy would take ten
+    times as long."""
     copies = {id(tensor): cache.like(tensor, made) for tensor in [*module.parameters(), *module.buffers()]}
     held = {name: item for name, item in vars(module).items() if name not in ("_graph", "meta")}
     copied = torch.nn.Module()
