@@ -509,6 +509,25 @@ bool fb_array_may_overlap(const fb_array *array) {
     return false;
 }
 
+/* As at::Tensor::is_non_overlapping_and_dense says of an array with elements. */
+static bool is_dense(const fb_array *array) {
+    int64_t count = fb_array_count(array), last = 0;
+    for (int i = 0; i < array->rank; i++)
+        if (array->sizes[i] > 1) last += (array->sizes[i] - 1) * array->strides[i];
+    return last == count - 1 && !fb_array_may_overlap(array);
+}
+
+fb_overlap fb_arrays_overlap(const fb_array *a, const fb_array *b) {
+    int64_t a_count = fb_array_count(a), b_count = fb_array_count(b);
+    if (a == b) return FB_OVERLAP_FULL;
+    if (a->storage != b->storage || !a_count || !b_count || !is_dense(a) || !is_dense(b)) return FB_OVERLAP_NONE;
+    if (a->dtype != b->dtype) return FB_OVERLAP_PARTIAL; /* offsets count elements */
+    if (a->offset >= b->offset + b_count || b->offset >= a->offset + a_count) return FB_OVERLAP_NONE;
+    bool is_same = a->offset == b->offset && a_count == b_count && a->rank == b->rank;
+    for (int i = 0; i < a->rank && is_same; i++) is_same = a->strides[i] == b->strides[i];
+    return is_same ? FB_OVERLAP_FULL : FB_OVERLAP_PARTIAL;
+}
+
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error) {
     fb_array *source, *apart = NULL;
     if (to->storage->is_frozen)

@@ -66,6 +66,29 @@ static int category_of(fb_dtype dtype) {
     return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : fb_dtype_is_complex(dtype) ? 3 : 2;
 }
 
+/* PyTorch raises, or gives what depends on the order, where other arguments share some of the elements that are written; or all
+ * of them, unless each is read where it is written. */
+static bool reads_elements_written(fb_kernel_call *call, const fb_array *written) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const fb_value_row *lists[] = {fb_value_at(call->graph, row->args), fb_value_at(call->graph, row->kwargs)};
+    fb_value first = fb_first_argument(call->graph, call->node);
+    fb_overlap allowed = fb_op_facts_of(call->op)->flags & FB_FACT_ELEMENTWISE ? FB_OVERLAP_FULL : FB_OVERLAP_NONE;
+    bool is_first = false, found = false;
+    for (uint32_t list = 0; list < 2; list++) {
+        for (uint32_t i = list; i < lists[list]->count && !found; i += 1 + list) { /* of kwargs, the values */
+            fb_object object = {.kind = FB_OBJECT_NONE};
+            fb_value value = lists[list]->items[i];
+            bool is_other = is_first || value.id != first.id;
+            is_first |= !is_other;
+            if (!is_other || !fb_value_node(call->graph, value).id) continue;
+            if ((call->status = fb_evaluate_value(call->evaluator, value, &object))) return true;
+            found = object.kind == FB_OBJECT_ARRAY && fb_arrays_overlap(written, object.array) > allowed;
+            fb_object_drop(&object);
+        }
+    }
+    return found;
+}
+
 static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
     if (first->kind != FB_OBJECT_ARRAY || result->kind != FB_OBJECT_ARRAY) return FB_OK; /* Python numbers: a new one */
     fb_array *array = first->array, *made = result->array;
@@ -79,7 +102,8 @@ static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_obje
             return fb_kernel_fail(call, "a result of %s cannot be written into %s", fb_dtype_name(made->dtype),
                                   fb_dtype_name(array->dtype));
         else if (!fits) return fb_kernel_fail(call, "the result has another shape than the tensor it is written to");
-        else if (fb_array_may_overlap(array)) return fb_kernel_unsupported(call, FB_WRITES_OVERLAP);
+        else if (fb_array_may_overlap(array) || reads_elements_written(call, array))
+            return call->status ? call->status : fb_kernel_unsupported(call, FB_WRITES_OVERLAP);
         else call->status = fb_array_assign(array, made, call->error);
     }
     fb_object_drop(result);

@@ -156,8 +156,9 @@ bool fb_call_is_spelled(const fb_kernel_call *call, const char *name);
 
 /* FB_INVALID "unsupported-operator": this call cannot be evaluated; names node and target, and why. */
 fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For what is given where fb_array_may_overlap; PyTorch writes it in its own order, or raises. */
-#define FB_WRITES_OVERLAP "elements that it writes share memory, so the result depends on their order"
+/* For results written where fb_array_may_overlap, or over elements that the call reads elsewhere; PyTorch writes in its own
+ * order, or raises. */
+#define FB_WRITES_OVERLAP "elements that it writes share memory with others that it writes or reads, so their order decides"
 /* FB_INVALID "evaluation-failed": PyTorch would raise, too (sizes that do not fit). */
 /* It could be evaluated, but on these elements its result is not defined, or not known. */
 fb_status fb_kernel_undefined(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -321,6 +321,20 @@ static fb_status index_array(fb_kernel_call *call, fb_array *array, const fb_obj
     return call->status;
 }
 
+/* PyTorch raises then, as it writes without a copy: by index_put_ where tensors index, else by copy_, which only reads
+ * elsewhere what it writes if the two differ in strides or place. */
+static bool reads_elements_written(fb_kernel_call *call, const indexing *ix, const fb_array *value, int rank,
+                                   const int64_t *sizes) {
+    fb_array *shown = fb_make_view(call, value, value->rank), *wide = NULL;
+    while (shown && shown->rank > rank && shown->sizes[0] == 1) fb_array_remove_dim(shown, 0);
+    bool found = shown && ix->has_tensors && fb_arrays_overlap(ix->view, shown);
+    if (shown && !ix->has_tensors && !fb_array_broadcast(shown, rank, sizes, &wide, NULL))
+        found = fb_arrays_overlap(ix->view, wide) == FB_OVERLAP_PARTIAL;
+    fb_array_drop(wide);
+    fb_array_drop(shown);
+    return found;
+}
+
 /* x[index] = value (added where `accumulates`, as index_put does). */
 static fb_status index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
                               bool accumulates) {
@@ -341,6 +355,8 @@ static fb_status index_assign(fb_kernel_call *call, fb_array *array, const fb_ob
         bool fits = !call->status && (!ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes)));
         while (fits && strips && from->rank > rank && from->sizes[0] == 1) fb_array_remove_dim(from, 0);
         if (fits) call->status = fb_array_broadcast(from, rank, sizes, &wide, call->error);
+        if (wide && value->kind == FB_OBJECT_ARRAY && reads_elements_written(call, &ix, value->array, rank, sizes))
+            fb_kernel_unsupported(call, FB_WRITES_OVERLAP);
         if (!call->status && ix.has_tensors) move_elements(call, &t, wide, false, accumulates);
         else if (!call->status && accumulates) add_elements(ix.view, wide);
         else if (!call->status) call->status = fb_array_assign(ix.view, wide, call->error);
