@@ -273,7 +273,7 @@ def test_on_a_terminal(stopped, tmp_path):
     shown = command.on_terminal("doctor").out
     for section in SECTIONS:
         assert f"{section.capitalize()}\n" in shown
-    assert "warning: store: " in shown and "  cure: " in shown or "nothing is wrong" in shown
+    assert "\nwarning: " in shown and "  cure: " in shown or "nothing is wrong" in shown
 
 
 # ---- a service ---------------------------------------------------------------------------------------------------------------
