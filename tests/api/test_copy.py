@@ -154,6 +154,7 @@ def test_without_data_folders(filled, copy, url, s3, name, tmp_path, new_service
                                                  *buckets.options(s3.url, name), status=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_earlier_schema(version, copy, url, tmp_path, new_service):
     source = tmp_path / "source"

@@ -143,6 +143,7 @@ def check_weights(service, graph, blobs):
 
 
 @pytest.mark.heavy
+@pytest.mark.sampled
 @pytest.mark.parametrize("passes", [[one] for one in PASSES] + [COMPOSED], ids="-".join)
 @pytest.mark.parametrize("name", FIXTURES)
 def test_optimised_and_back(shared, name, passes):
