@@ -31,6 +31,7 @@ def read_file(path):
 # ---------------------------------------------------------------------------------------------------------- there and back
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FIXTURES)
 def test_the_file_that_comes_back_is_the_one_that_went_in(foldback, name):
     folder = documents.FIXTURES / name

@@ -361,6 +361,7 @@ def dequantised(state, name):
 OF_ROWS = {"flat": lambda shape: (shape[0],), "columns": lambda shape: (shape[0], 1)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", [*OF_ROWS, "groups"])
 @pytest.mark.parametrize("name", ["weight_scale", "weight_zero_point"])
 @pytest.mark.parametrize("case", LINEAR_CASES)
