@@ -209,7 +209,7 @@ def long_undo(service, count):
     return f"/v1/runs/{run['id']}/reverse", {"graph": multiplications(count, 3)}
 
 
-@pytest.mark.long
+@pytest.mark.nightly  # a service that is stopped stops the same merge, in CI
 def test_a_merge_too(new_service):
     service = new_service()
     path, body = long_undo(service, 200000)
