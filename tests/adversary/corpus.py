@@ -99,6 +99,11 @@ TEXTS = [  # inputs; init; body; result
     ([X], [], ["v0 = torch.amax(x0)", "v1 = v0.adjoint()", "v2 = v0.mT + v0.H"], "(v1, v2)"),
     ([X], ["self.register_buffer('m', torch.randint(0, 2, (8,)).bool())"],
      ["v0 = self.m * 0.5", "v1 = torch.view_as_complex(v0.reshape(-1, 2))"], "(v1, x0)"),
+    # Copies of elements that are then written: without the copy PyTorch raises, or reads what was written.
+    ([X], [], ["v0 = x0 + 0", "v1 = v0[:, 1:3].clone()", "v2 = v0[:, 0:2].mul_(v1)", "v3 = v0[0] * 1", "v4 = v0.add_(v3)",
+               "v5 = v0[:, 0:1] + 0", "v6 = v0.mul_(v5)"], "(v0, v5)"),
+    ([X], [], ["v0 = x0 + 0", "v1 = -(-v0[:, :, 0:1])", "v2 = v0.sub_(v1)", "v3 = v0.view(-1, 18)[:1].clone().view(1, 3, 6)",
+               "v4 = v0.div_(v3)", "v5 = torch.cat([v0[:, 0:1]])", "v6 = v0.mul_(v5)"], "(v0, v3)"),
 ]
 FOUND = [
     Program(index, dialect, 4, tuple(inputs), tuple(init), tuple(body), result)
