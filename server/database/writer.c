@@ -1,6 +1,7 @@
 #include "server/database/writer.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -87,8 +88,7 @@ struct fb_write {
     fb_status status;
     fb_error error;
     fb_totals added;
-    bool is_done;
-    pthread_cond_t done;
+    sem_t done; /* a condition would need the writer's mutex, for which all that one commit wakes would queue */
 };
 
 static fb_status run_sql(fb_writer *writer, const char *sql, fb_error *error) {
@@ -270,14 +270,13 @@ static void answer(fb_writer *writer, fb_write *first, size_t count) {
     size_t bucket = 0;
     while ((size_t)1 << bucket < count) bucket++;
     writer->figures.groups[bucket]++;
+    for (const fb_write *write = first; write; write = write->next) writer->figures.failed_writes += write->status != FB_OK;
+    pthread_mutex_unlock(&writer->mutex);
     for (fb_write *write = first, *next; write; write = next) {
         next = write->next;
-        if (write->status) writer->figures.failed_writes++;
-        write->is_done = true;
         if (write->is_posted) free_posted(write);
-        else pthread_cond_signal(&write->done);
+        else sem_post(&write->done);
     }
-    pthread_mutex_unlock(&writer->mutex);
 }
 
 /* ---- the thread ---- */
@@ -381,16 +380,21 @@ void fb_writer_close(fb_writer *writer) {
     pthread_mutex_destroy(&writer->mutex);
 }
 
-/* With the mutex held. */
 static fb_status enqueue(fb_writer *writer, fb_write *write, fb_error *error) {
-    if (writer->is_stopping) return fb_fail(error, FB_BUSY, "store-stopping", NULL, "the store is being closed");
-    if (writer->figures.queued >= writer->queue_limit)
-        return fb_fail(error, FB_BUSY, "store-busy", NULL, "too many writes are waiting");
-    *writer->end = write;
-    writer->end = &write->next;
-    writer->figures.queued++;
-    pthread_cond_signal(&writer->changed);
-    return FB_OK;
+    fb_status refused = FB_OK;
+    pthread_mutex_lock(&writer->mutex);
+    if (writer->is_stopping) {
+        refused = fb_fail(error, FB_BUSY, "store-stopping", NULL, "the store is being closed");
+    } else if (writer->figures.queued >= writer->queue_limit) {
+        refused = fb_fail(error, FB_BUSY, "store-busy", NULL, "too many writes are waiting");
+    } else {
+        *writer->end = write;
+        writer->end = &write->next;
+        writer->figures.queued++;
+    }
+    pthread_mutex_unlock(&writer->mutex);
+    if (!refused) pthread_cond_signal(&writer->changed);
+    return refused;
 }
 
 fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {
@@ -398,15 +402,14 @@ fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *ar
 }
 
 static fb_status run_write(fb_writer *writer, fb_write *write, fb_error *error) {
-    pthread_cond_init(&write->done, NULL);
+    sem_init(&write->done, 0, 0);
     fb_timing_enter(FB_TIMING_STORE);
-    pthread_mutex_lock(&writer->mutex);
     fb_status refused = enqueue(writer, write, &write->error);
-    while (!refused && !write->is_done) pthread_cond_wait(&write->done, &writer->mutex);
     if (refused) write->status = refused;
-    pthread_mutex_unlock(&writer->mutex);
+    else
+        while (sem_wait(&write->done)) continue; /* a signal */
     fb_timing_leave();
-    pthread_cond_destroy(&write->done);
+    sem_destroy(&write->done);
     if (write->status && error && error->status == FB_OK) *error = write->error;
     return write->status;
 }
@@ -428,9 +431,7 @@ fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, vo
         return fb_fail_memory(error);
     }
     *write = (fb_write){.function = function, .argument = argument, .is_posted = true};
-    pthread_mutex_lock(&writer->mutex);
     fb_status status = enqueue(writer, write, error);
-    pthread_mutex_unlock(&writer->mutex);
     if (status) free_posted(write);
     return status;
 }

@@ -68,11 +68,11 @@ bool fb_queue_push(fb_queue *queue, fb_job *job) {
         queue->tail = &job->next;
         queue->depth += job->is_request;
         queue->pending++;
-        pthread_cond_signal(&queue->ready);
         bool is_short = queue->pending > queue->idle && queue->thread_count < queue->most_threads;
         if (is_short) (void)start_worker(queue); /* else it waits for those that there are */
     }
     pthread_mutex_unlock(&queue->lock);
+    if (is_taken) pthread_cond_signal(&queue->ready);
     return is_taken;
 }
 
