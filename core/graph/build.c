@@ -258,13 +258,14 @@ static uint16_t op_of_method(fb_graph *graph, fb_symbol target) {
     return (uint16_t)(row->op_of_method - 1);
 }
 
-/* The module at `length` bytes of `path` relative to the program's owner. */
-static fb_module find_relative(fb_graph *graph, fb_program program, const char *path, size_t length) {
+/* The module at `length` bytes of the target relative to the program's owner. */
+static fb_module find_relative(fb_graph *graph, fb_program program, fb_symbol target, size_t length) {
+    const char *path = fb_text(graph, target);
     fb_module owner = fb_program_at(graph, program)->owner;
     size_t prefix = owner.id ? fb_text_length(graph, fb_module_at(graph, owner)->path) : 0;
     fb_symbol symbol = {0};
     if (prefix == 0) {
-        symbol = fb_symbol_find(graph, path, length);
+        symbol = length == fb_text_length(graph, target) ? target : fb_symbol_find(graph, path, length);
     } else if (length == 0) {
         return owner;
     } else {
@@ -293,17 +294,17 @@ void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_sym
     size_t length = fb_text_length(graph, target);
     if (opcode == FB_CALL_FUNCTION) row->op = op_of_function(graph, target);
     if (opcode == FB_CALL_METHOD) row->op = op_of_method(graph, target);
-    if (opcode == FB_CALL_MODULE) row->module = find_relative(graph, row->program, text, length);
+    if (opcode == FB_CALL_MODULE) row->module = find_relative(graph, row->program, target, length);
     if (opcode != FB_GET_ATTR) return;
 
-    fb_module whole = find_relative(graph, row->program, text, length);
+    fb_module whole = find_relative(graph, row->program, target, length);
     if (whole.id && fb_module_at(graph, whole)->program.id) {
         row->module = whole;
         return;
     }
     const char *dot = strrchr(text, '.');
     size_t owner_length = dot ? (size_t)(dot - text) : 0;
-    row->module = find_relative(graph, row->program, text, owner_length);
+    row->module = find_relative(graph, row->program, target, owner_length);
     row->attribute = fb_intern(graph, dot ? dot + 1 : text);
 }
 

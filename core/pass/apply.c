@@ -115,9 +115,9 @@ static void add_name(fb_buffer *names, const char *name) {
 }
 
 /* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
- * less those which carried it from an earlier run. And those that are new. */
+ * less those which carried it from an earlier run. And those that are new, which are in `made` as well. */
 static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, const fb_map *marked_before,
-                       fb_arena *arena) {
+                       fb_buffer *made, fb_arena *arena) {
     fb_buffer marked = {0}, inserted = {0};
     name_list lists[2] = {0};
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
@@ -126,7 +126,9 @@ static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass
         if (!is_marked && !is_inserted) continue;
         const char *name = keep_name(graph, n, arena);
         if (is_marked) add_name(&marked, name);
-        if (is_inserted) add_name(&inserted, name);
+        if (!is_inserted) continue;
+        add_name(&inserted, name);
+        fb_buffer_append(made, &n, sizeof n);
     }
     bool ok = take_names(&marked, arena, &lists[0]);
     ok = take_names(&inserted, arena, &lists[1]) && ok;
@@ -134,14 +136,15 @@ static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass
     report->node_count = lists[0].count;
     report->inserted = lists[1].names;
     report->inserted_count = lists[1].count;
-    return ok;
+    return ok && !made->failed;
 }
 
 /* A new node that nothing reads in the end is not there any more. */
-static void drop_erased(const fb_graph *graph, fb_pass_report *report) {
+static void drop_erased(const fb_graph *graph, const fb_buffer *made, fb_pass_report *report) {
+    const fb_node *nodes = (const fb_node *)(const void *)made->data;
     size_t kept = 0;
     for (size_t i = 0; i < report->inserted_count; i++) {
-        if (fb_node_find(graph, FB_MAIN_PROGRAM, report->inserted[i]).id) report->inserted[kept++] = report->inserted[i];
+        if (!fb_node_at(graph, nodes[i])->is_erased) report->inserted[kept++] = report->inserted[i];
     }
     report->inserted_count = kept;
 }
@@ -237,6 +240,7 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     fb_graph *graph = work->graph;
     fb_arena *arena = matcher->arena;
     fb_map marked_before = {0};
+    fb_buffer made = {0}; /* fb_node */
     fb_rewrite *rewrite = NULL;
     fb_status status = FB_OK;
     edited_matches all = {.count = count_matches(matcher)}, *matches = report->chosen || work->names_matches ? &all : NULL;
@@ -247,7 +251,8 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
         bool ok = edit_all(rewrite, report->pass, matcher, matches, &report->applied) &&
-                  list_nodes(graph, rewrite, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena);
+                  list_nodes(graph, rewrite, report, &marked_before, &made, arena) &&
+                  list_absorbed(graph, rewrite, report, arena);
         if (ok && matches) ok = !list_matches(report, matches, arena, error);
         if (ok) {
             fb_error found = {0};
@@ -258,7 +263,8 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
             status = fb_fail_memory(error);
         }
     }
-    if (!status) drop_erased(graph, report);
+    if (!status) drop_erased(graph, &made, report);
+    fb_buffer_free(&made);
     fb_map_free(&marked_before);
     free(all.items);
     return status;
