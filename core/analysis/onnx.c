@@ -239,7 +239,7 @@ static bool is_absent(const fb_graph *graph, fb_value value) {
     return !value.id || fb_value_kind(graph, value) == FB_NONE;
 }
 
-/* Values are interned: equal sizes, symbols included, are one value. */
+/* Equal sizes, symbols included, are one value. */
 static bool has_same_shape(const fb_graph *graph, const fb_identity *identity) {
     fb_value from = fb_node_at(graph, identity->input)->shape, to = fb_node_at(graph, identity->node)->shape;
     return from.id && from.id == to.id;

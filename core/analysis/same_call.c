@@ -12,7 +12,7 @@ static uint64_t mix(uint64_t hash, uint64_t number) {
     return fb_hash(&number, sizeof number, hash);
 }
 
-/* Values are interned: one without nodes is equal to itself alone. */
+/* A value without nodes is equal to itself alone. */
 static uint64_t hash_value(const fb_same_call *same, fb_value value, uint64_t hash) {
     const fb_value_row *row = value.id ? fb_value_at(same->graph, value) : NULL;
     if (!row || !row->has_nodes) return mix(hash, value.id);

@@ -2,7 +2,8 @@
  *
  * Everything is a row in a table, named by a one-member struct around an index; 0 is none. Rows keep their address, so a
  * pointer to one stays valid while the graph lives. Strings are interned as symbols and argument trees as values: both are
- * immutable, and comparing two is comparing two ids. Nodes, modules and tensors are doubly linked lists in document order.
+ * immutable, and comparing two is comparing two ids, except for lists with nodes in them and maps with nodes or tensors: these
+ * are compared by fb_values_equal. Nodes, modules and tensors are doubly linked lists in document order.
  *
  * A graph is read through this header. It is built by document.h and changed by core/rewrite alone, both through build.h.
  * Reading is safe from many threads at once as long as no thread changes the graph.
@@ -24,7 +25,7 @@ typedef struct fb_symbol {
 } fb_symbol; /* an interned string */
 typedef struct fb_value {
     uint32_t id;
-} fb_value; /* an interned argument tree */
+} fb_value; /* an argument tree */
 typedef struct fb_node {
     uint32_t id;
 } fb_node;
@@ -170,6 +171,9 @@ fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key);
 #define FB_VALUE_TRUE ((fb_value){8})
 #define FB_VALUE_EMPTY_LIST ((fb_value){10})
 #define FB_VALUE_EMPTY_MAP ((fb_value){12})
+
+/* Have they the same content? Of values without nodes and tensors: are they the same? */
+bool fb_values_equal(const fb_graph *graph, fb_value a, fb_value b);
 
 /* Makers; all return none when memory is out (or when an item is none), which also sets fb_graph_out_of_memory. */
 fb_value fb_make_none(fb_graph *graph);

@@ -1,4 +1,4 @@
-/* Symbols and values: interned strings and interned argument trees. */
+/* Symbols and values: interned strings and argument trees, most of them interned. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,6 +189,13 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
     return (fb_value){id};
 }
 
+/* What a call reads and what a module owns is read there alone: an index of such lists would only cost time. */
+static bool is_for_one_reader(fb_kind kind, const fb_value *items, size_t count) {
+    uint32_t own = kind == FB_MAP ? FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR : FB_VALUE_IS_NODE, bits = 0;
+    for (size_t i = 0; i < count; i++) bits |= items[i].id;
+    return bits & own;
+}
+
 static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
     fb_value_row row = {.kind = (uint8_t)kind, .integer = bits};
     return intern_value(graph, &row, NULL);
@@ -255,7 +262,9 @@ fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb
     }
     if (count > UINT32_MAX) return fb_graph_fail_memory(graph);
     fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id};
-    return intern_value(graph, &row, items);
+    if (!is_for_one_reader(kind, items, count)) return intern_value(graph, &row, items);
+    uint32_t id;
+    return add_row(graph, &row, items, &id) ? (fb_value){id} : fb_graph_fail_memory(graph);
 }
 
 fb_value fb_make_list(fb_graph *graph, const fb_value *items, size_t count) {
@@ -322,6 +331,14 @@ fb_value fb_sorted_map_with(fb_graph *graph, fb_value map, const char *key, fb_v
 
 fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value item) {
     return splice(graph, list, index, 1, &item, 1);
+}
+
+bool fb_values_equal(const fb_graph *graph, fb_value a, fb_value b) {
+    if (a.id == b.id || !a.id || !b.id) return a.id == b.id;
+    const fb_value_row *one = fb_value_at(graph, a), *other = fb_value_at(graph, b);
+    bool are_equal = one->kind == other->kind && one->count == other->count && one->integer == other->integer && one->count;
+    for (uint32_t i = 0; are_equal && i < one->count; i++) are_equal = fb_values_equal(graph, one->items[i], other->items[i]);
+    return are_equal;
 }
 
 /* The value of a node or tensor holds its id, so that its row, which is elsewhere in memory, need not be read. */

@@ -433,8 +433,9 @@ typedef struct twins {
     size_t count; /* at least 1; in document order */
 } twins;
 
-static bool is_same_call(const fb_node_row *a, const fb_node_row *b) {
-    return a->opcode == b->opcode && a->target.id == b->target.id && a->args.id == b->args.id && a->kwargs.id == b->kwargs.id;
+static bool is_same_call(const fb_graph *g, const fb_node_row *a, const fb_node_row *b) {
+    return a->opcode == b->opcode && a->target.id == b->target.id && fb_values_equal(g, a->args, b->args) &&
+           fb_values_equal(g, a->kwargs, b->kwargs);
 }
 
 static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
@@ -444,7 +445,7 @@ static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
     int seen = 0;
     for (uint32_t e = t->input.id ? fb_user_first(g, t->input) : 0; e && seen < MAX_TWINS; e = fb_user_next(g, e), seen++) {
         fb_node user = fb_edge_user(g, e);
-        if (!is_same_call(fb_node_at(g, user), row)) continue;
+        if (!is_same_call(g, fb_node_at(g, user), row)) continue;
         size_t at = t->count++;
         for (; at > 0 && fb_node_at(g, t->views[at - 1])->ordinal > fb_node_at(g, user)->ordinal; at--)
             t->views[at] = t->views[at - 1];
