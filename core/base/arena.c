@@ -7,11 +7,11 @@
 
 #define LARGE_PAGE ((uintptr_t)2 << 20)
 
-void *fb_in_large_pages(void *block, size_t size) {
-    if (!block || size < 2 * LARGE_PAGE) return block;
-    uintptr_t first = ((uintptr_t)block + LARGE_PAGE - 1) & ~(LARGE_PAGE - 1);
-    uintptr_t end = ((uintptr_t)block + size) & ~(LARGE_PAGE - 1);
-    madvise((void *)first, end - first, MADV_HUGEPAGE); /* where the kernel has none, all is as it was */
+void *fb_large_block(size_t size) {
+    void *block;
+    if (size < 2 * LARGE_PAGE) return malloc(size);
+    if (posix_memalign(&block, LARGE_PAGE, size)) return NULL;
+    madvise(block, size & ~(LARGE_PAGE - 1), MADV_HUGEPAGE); /* where the kernel has none, all is as it was */
     return block;
 }
 
@@ -27,9 +27,9 @@ void *fb_arena_alloc(fb_arena *arena, size_t size) {
     fb_arena_chunk *chunk = arena->chunks;
     if (!chunk || chunk->capacity - chunk->used < size) {
         size_t capacity = chunk ? chunk->capacity * 2 : 4096;
-        if (capacity > (size_t)4 << 20) capacity = (size_t)4 << 20;
+        if (capacity > 2 * LARGE_PAGE) capacity = 2 * LARGE_PAGE;
         if (capacity < size) capacity = size;
-        fb_arena_chunk *fresh = fb_in_large_pages(malloc(sizeof *fresh + capacity), sizeof *fresh + capacity);
+        fb_arena_chunk *fresh = fb_large_block(sizeof *fresh + capacity);
         if (!fresh) return NULL;
         *fresh = (fb_arena_chunk){.next = chunk, .capacity = capacity};
         arena->chunks = chunk = fresh;

@@ -17,9 +17,9 @@ void *fb_arena_alloc(fb_arena *arena, size_t size);
 char *fb_arena_text(fb_arena *arena, const char *bytes, size_t size);
 void fb_arena_free(fb_arena *arena);
 
-/* Asks the kernel to back a block of malloc's by large pages (2 MiB), before it is used: a graph of a million nodes is read in
- * no order that a TLB could follow, and each of its small pages costs a fault. A hint, for blocks that can hold some large
- * pages, and no more than a comparison for others. Gives the block, which may be NULL. */
-void *fb_in_large_pages(void *block, size_t size);
+/* A block as of malloc. One that has room for a large page (2 MiB) begins with one, and asks the kernel for those that it has
+ * room for: a graph of a million nodes is read in no order that a TLB could follow, and each of its small pages costs a fault.
+ */
+void *fb_large_block(size_t size);
 
 #endif

@@ -16,15 +16,16 @@ void fb_index_add(fb_index *index, uint32_t hash, uint32_t id) {
     fb_index_add_here(index, hash, id, step);
 }
 
+/* Of tags and slots. */
 static size_t bytes_of(uint32_t capacity) {
-    return capacity * (sizeof(fb_index_slot) + sizeof(uint8_t));
+    return capacity * (sizeof(uint8_t) + sizeof(fb_index_slot));
 }
 
-/* False when memory is out. Takes the memory of slots and tags. */
-static bool take_memory(fb_index *index, void *memory) {
-    index->slots = fb_in_large_pages(memory, bytes_of(index->capacity));
-    if (index->slots) index->tags = (uint8_t *)(index->slots + index->capacity);
-    return index->slots;
+/* False when memory is out. The tags come first, where large pages are. */
+static bool take_memory(fb_index *index) {
+    index->tags = fb_large_block(bytes_of(index->capacity));
+    if (index->tags) index->slots = (fb_index_slot *)(void *)(index->tags + index->capacity);
+    return index->tags;
 }
 
 bool fb_index_grow(fb_index *index, size_t count) {
@@ -35,11 +36,12 @@ bool fb_index_grow(fb_index *index, size_t count) {
     while (bits <= MOST_BITS && FB_INDEX_ROOM(1U << bits) < needed) bits++;
     if (bits > MOST_BITS) return false;
     fb_index fresh = {.capacity = 1U << bits, .shift = 32 - bits};
-    if (!take_memory(&fresh, calloc(1, bytes_of(fresh.capacity)))) return false;
+    if (!take_memory(&fresh)) return false;
+    memset(fresh.tags, 0, fresh.capacity);
     for (uint32_t i = 0; i < index->capacity; i++) {
         if (index->tags[i] > REMOVED) fb_index_add(&fresh, index->slots[i].hash, index->slots[i].id);
     }
-    free(index->slots);
+    free(index->tags);
     *index = fresh;
     return true;
 }
@@ -61,15 +63,15 @@ void fb_index_clear(fb_index *index) {
 bool fb_index_copy(fb_index *to, const fb_index *from) {
     *to = *from;
     if (!from->capacity) return true;
-    if (!take_memory(to, malloc(bytes_of(from->capacity)))) {
+    if (!take_memory(to)) {
         *to = (fb_index){0};
         return false;
     }
-    memcpy(to->slots, from->slots, bytes_of(from->capacity));
+    memcpy(to->tags, from->tags, bytes_of(from->capacity));
     return true;
 }
 
 void fb_index_free(fb_index *index) {
-    free(index->slots);
+    free(index->tags);
     *index = (fb_index){0};
 }

@@ -22,11 +22,11 @@ typedef struct fb_index_slot {
 } fb_index_slot;
 
 typedef struct fb_index {
-    fb_index_slot *slots;
-    uint8_t *tags;     /* behind them: 0 = empty, 1 = removed, else fb_index_tag of the hash */
-    uint32_t capacity; /* power of two, or 0 */
-    uint32_t used;     /* slots that are not empty, removed ones included */
-    uint32_t shift;    /* a hash's place is in its upper bits: hash >> shift */
+    uint8_t *tags;        /* 0 = empty, 1 = removed, else fb_index_tag of the hash */
+    fb_index_slot *slots; /* behind them */
+    uint32_t capacity;    /* power of two, or 0 */
+    uint32_t used;        /* slots that are not empty, removed ones included */
+    uint32_t shift;       /* a hash's place is in its upper bits: hash >> shift */
 } fb_index;
 
 static inline uint8_t fb_index_tag(uint32_t hash) {

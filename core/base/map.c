@@ -48,8 +48,9 @@ bool fb_map_reserve(fb_map *map, size_t count) {
     if (needed > UINT32_MAX / 4) return false;
     uint32_t capacity = 16;
     while (capacity - capacity / 4 < needed) capacity *= 2;
-    fb_map fresh = {.slots = calloc(capacity, sizeof(fb_map_slot)), .capacity = capacity};
-    if (!fb_in_large_pages(fresh.slots, capacity * sizeof *fresh.slots)) return false;
+    fb_map fresh = {.slots = fb_large_block(capacity * sizeof *fresh.slots), .capacity = capacity};
+    if (!fresh.slots) return false;
+    memset(fresh.slots, 0, capacity * sizeof *fresh.slots);
     fresh.seed = (uint64_t)(uintptr_t)fresh.slots * 0x9e3779b97f4a7c15ULL; /* differs in every process and table */
     for (uint32_t i = 0; i < map->capacity; i++) {
         if (is_live(map->slots[i])) insert(&fresh, map->slots[i].key, map->slots[i].value);

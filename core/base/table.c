@@ -10,8 +10,7 @@ static uint32_t segment_rows(uint32_t segment) {
 }
 
 static void *new_segment(uint32_t segment, uint32_t row_size) {
-    size_t size = (size_t)segment_rows(segment) * row_size;
-    return fb_in_large_pages(malloc(size), size);
+    return fb_large_block((size_t)segment_rows(segment) * row_size);
 }
 
 /* The first id in it. */

@@ -33,6 +33,7 @@ typedef struct fb_reader {
     size_t named_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
+    fb_tensor last_tensor;         /* that was read of */
     fb_buffer text;                /* scratch */
     fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
     bool failed;                   /* memory is out */
@@ -59,6 +60,8 @@ const fb_json *fb_optional(fb_reader *reader, const fb_json *value, fb_json_kind
 bool fb_optional_bool(fb_reader *reader, const fb_json *value);
 
 fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
+/* The tensor of that name; none, and an error reported, where there is none. */
+fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name);
 /* A name that no document can give, for a row whose own is missing or taken: so the row, and later pointers, keep their place.
  */
 fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number);

@@ -20,7 +20,7 @@ static fb_symbol read_path(fb_reader *reader, const fb_json *tree, const fb_json
         fb_symbol path = fb_read_symbol(reader, text);
         bool is_root = text->count == 0;
         if (!is_root) fb_check_spelling(reader, text, fb_wrong_path, "bad-path");
-        if (!fb_module_find(graph, fb_text(graph, path)).id) return path;
+        if (!fb_graph_module_named(graph, path).id) return path;
         fb_reader_error(reader, text, "duplicate-name", "there are two modules \"%s\"", fb_text(graph, path));
     }
     return fb_stand_in_name(reader, fb_module_limit(graph));
@@ -36,9 +36,7 @@ static fb_value read_owned(fb_reader *reader, const fb_json *map) {
         const fb_json *name = key + 1;
         fb_tensor tensor = {0};
         if (name->kind == FB_JSON_STRING) {
-            const char *text = fb_text(graph, fb_read_symbol(reader, name));
-            tensor = fb_tensor_find(graph, text);
-            if (!tensor.id) fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", text);
+            tensor = fb_read_tensor_reference(reader, name);
         } else if (name->kind != FB_JSON_NULL) {
             fb_reader_error(reader, name, "wrong-type", "a tensor's name or null is expected here, not %s",
                             fb_json_kind_name(name));
@@ -161,7 +159,7 @@ static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const 
     if (text) {
         fb_symbol name = fb_read_symbol(reader, text);
         fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
-        if (!fb_tensor_find(graph, fb_text(graph, name)).id) return name;
+        if (!fb_graph_tensor_named(graph, name).id) return name;
         fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));
     }
     return fb_stand_in_name(reader, fb_tensor_limit(graph));

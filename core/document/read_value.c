@@ -441,11 +441,8 @@ fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {
 }
 
 static fb_value read_tensor_name(fb_reader *reader, const fb_json *name) {
-    const char *text = fb_text(reader->graph, fb_read_symbol(reader, name));
-    fb_tensor tensor = fb_tensor_find(reader->graph, text);
-    if (tensor.id) return fb_make_tensor(reader->graph, tensor);
-    fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", text);
-    return fb_make_none(reader->graph);
+    fb_tensor tensor = fb_read_tensor_reference(reader, name);
+    return tensor.id ? fb_make_tensor(reader->graph, tensor) : fb_make_none(reader->graph);
 }
 
 fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {

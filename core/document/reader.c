@@ -2,6 +2,7 @@
 #include "core/document/read.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void fb_reader_no_memory(fb_reader *reader) {
     reader->failed = true;
@@ -78,6 +79,20 @@ fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string) {
     fb_symbol symbol = fb_intern_bytes(reader->graph, string->text, string->count);
     if (!symbol.id) fb_reader_no_memory(reader);
     return symbol;
+}
+
+/* Modules mostly own tensors in their order: what follows the last one needs no look-up. */
+fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name) {
+    const fb_graph *graph = reader->graph;
+    fb_tensor next = reader->last_tensor.id ? fb_tensor_at(graph, reader->last_tensor)->next : fb_first_tensor(graph);
+    fb_symbol expected = next.id ? fb_tensor_at(graph, next)->name : (fb_symbol){0};
+    bool is_next = next.id && fb_text_length(graph, expected) == name->count &&
+                   memcmp(fb_text(graph, expected), name->text, name->count) == 0;
+    fb_symbol symbol = is_next ? expected : fb_read_symbol(reader, name);
+    fb_tensor tensor = is_next ? next : fb_graph_tensor_named(graph, symbol);
+    if (tensor.id) reader->last_tensor = tensor;
+    else fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", fb_text(graph, symbol));
+    return tensor;
 }
 
 fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number) {
