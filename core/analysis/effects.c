@@ -34,8 +34,10 @@ static bool may_be_training(const fb_graph *graph, fb_node node, fb_op op) {
 
 /* inplace=True, which only operators can be given that have a form in place and list the argument. */
 static bool is_asked_in_place(const fb_graph *graph, fb_node node, const fb_op_facts *facts) {
-    if (!(facts->flags & FB_FACT_HAS_IN_PLACE) || !strstr(facts->parameters, "inplace")) return false;
     const fb_node_row *row = fb_node_at(graph, node);
+    if (!(facts->flags & FB_FACT_HAS_IN_PLACE)) return false;
+    bool is_alone = fb_value_at(graph, row->args)->count < 2 && row->kwargs.id == FB_VALUE_EMPTY_MAP.id;
+    if ((is_alone && row->opcode != FB_CALL_MODULE) || !strstr(facts->parameters, "inplace")) return false;
     fb_value inplace = row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "inplace")
                                                      : fb_call_argument(graph, node, "inplace");
     return !is_false_or_absent(graph, inplace);
@@ -160,6 +162,11 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
+/* A call of an operator with none of these facts only computes. */
+static const unsigned facts_of_effects = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_MUTATES | FB_FACT_HAS_IN_PLACE |
+                                         FB_FACT_RANDOM | FB_FACT_UNSET | FB_FACT_EFFECT | FB_FACT_RANDOM_IN_TRAINING |
+                                         FB_FACT_MUTATES_IN_TRAINING | FB_FACT_MAYBE_CONTAINER;
+
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
@@ -176,6 +183,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;
+    bool may_have_any = flags & facts_of_effects || op & FB_OP_IN_PLACE || op == FB_OP_EMBEDDING || op == FB_OP_EMBEDDING_BAG;
+    if (!may_have_any) return effects;
     bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node, fb_op_facts_of(op));
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
     effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);
