@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 from typing import Any, BinaryIO
@@ -49,15 +50,13 @@ def measure_foldback(build: pathlib.Path, service: Service, document: dict[str, 
                      model: models.Model) -> dict[str, Any]:
     program = build / "tests/bench/instructions/bench"
     ms, peak = subprocess.run([program, file], check=True, capture_output=True, text=True).stdout.split()
-    found: dict[str, Any] = {"memory": {"ms": float(ms), "peak": int(peak)}}
     foldback = Foldback(service, document, model.passes)
     times: dict[str, list[float]] = {"new": [], "undone": [], "rollback": []}
     for _ in range(3):
-        for step in ("new", "undone", "rollback"):
-            times[step].append(foldback.step(step)["ms"])
-        found |= {step: {"ms": sorted(one)[len(one) // 2], "peak": peak_memory(service.process.pid)}
-                  for step, one in times.items()}
-    return found
+        for step, one in times.items():
+            one.append(foldback.step(step)["ms"])
+    steps = {step: {"ms": statistics.median(one), "peak": peak_memory(service.process.pid)} for step, one in times.items()}
+    return {"memory": {"ms": float(ms), "peak": int(peak)}} | steps
 
 
 def measure(model: models.Model, build: pathlib.Path, given_up: set[tuple[str, str]], log: BinaryIO) -> dict[str, Any]:
