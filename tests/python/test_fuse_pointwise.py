@@ -125,6 +125,28 @@ def test_packed_weights_are_oned_nns_own(service):
         assert torch.equal(packed(x), packed(x))
 
 
+def test_packed_again(service):
+    """Packed weights stay as they are, and no name of the model's own is taken."""
+
+    class Scaled(Net):
+        def forward(self, x):
+            return super().forward(x) * self._packed_0
+
+    torch.manual_seed(3)
+    model, x = Scaled().eval(), made()[1]
+    model.register_buffer("_packed_0", torch.randn(2, 8))
+    packed = foldback.pack(from_document(optimise(service, document_of(model, x, "fx"), ["cpu"])["graph"]))
+    assert error(packed(x), model(x)) < 2e-6 and torch.equal(foldback.pack(packed)(x), packed(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_weights_of_another_dtype_are_refused(service, dtype):
+    model, x = made()
+    live = from_document(optimise(service, document_of(model, x, "fx"), ["cpu"])["graph"]).to(dtype)
+    with pytest.raises(ValueError, match=rf"has no oneDNN for {dtype} on this machine; optimise the model again"):
+        foldback.pack(live)
+
+
 def test_live_module_and_back(service):
     """Edits on the model itself, and rollback: the same object, to the bit."""
     client = foldback.Client(service.url)

@@ -37,12 +37,12 @@ def pack(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             continue
         place = _WEIGHTS[_target(node)]
         weight = node.args[place]
-        if not isinstance(weight, torch.fx.Node) or weight.op != "get_attr":
+        if not isinstance(weight, torch.fx.Node) or weight.op != "get_attr" or _read(module, str(weight.target)).is_mkldnn:
             continue
         options, size = tuple(map(_hashable, node.args[place + 2: place + 6])), _size_of(node.args[0])
         key = (weight.target, _target(node), options, size)
         if key not in packed:
-            packed[key] = f"_packed_{len(attributes)}"
+            packed[key] = _free_name(module, attributes)
             attributes[packed[key]] = _reordered(_read(module, str(weight.target)), node, place, size)
         with graph.inserting_before(node):
             node.update_arg(place, graph.get_attr(packed[key]))
@@ -54,6 +54,13 @@ def pack(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     made = torch.fx.GraphModule(attributes, graph, type(module).__name__)
     made.training = module.training
     return made
+
+
+def _free_name(module: torch.fx.GraphModule, attributes: dict[str, Any]) -> str:
+    number = len(attributes)
+    while f"_packed_{number}" in attributes or hasattr(module, f"_packed_{number}"):
+        number += 1
+    return f"_packed_{number}"
 
 
 def _pack_int4(module: torch.fx.GraphModule, node: torch.fx.Node, attributes: dict[str, Any]) -> None:
@@ -73,9 +80,10 @@ def _pack_int4(module: torch.fx.GraphModule, node: torch.fx.Node, attributes: di
         else:
             called = one.target if callable(one.target) else getattr(torch.Tensor, one.target)
             values[one] = called(*args, **kwargs)
-    attributes[f"_packed_{len(attributes)}"] = values[node]
+    name = _free_name(module, attributes)
+    attributes[name] = values[node]
     with node.graph.inserting_before(node):
-        node.replace_all_uses_with(node.graph.get_attr(f"_packed_{len(attributes) - 1}"))
+        node.replace_all_uses_with(node.graph.get_attr(name))
     for one in reversed(nodes):
         if not one.users:
             node.graph.erase_node(one)
@@ -119,9 +127,8 @@ def _size_of(value: Any) -> tuple[int, ...] | None:
 
 def _reordered(weight: torch.Tensor, node: torch.fx.Node, place: int, size: tuple[int, ...] | None) -> torch.Tensor:
     plain, onednn = _on_cpu(node, weight), torch.ops.mkldnn
-    is_there = torch.backends.mkldnn.is_available() and (weight.dtype != torch.bfloat16
-                                                         or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    if not is_there:
+    is_computed = weight.dtype is torch.float32 or (weight.dtype is torch.bfloat16 and onednn._is_mkldnn_bf16_supported())
+    if not (torch.backends.mkldnn.is_available() and is_computed):
         raise ValueError(f"{node.name}: PyTorch {torch.__version__} has no oneDNN for {weight.dtype} on this machine; optimise "
                          "the model again without FusePointwise")
     made: torch.Tensor
