@@ -118,6 +118,23 @@ def test_training_goes_on_and_comes_back(client, net):
     assert all(torch.equal(tensor, trained[name]) for name, tensor in live.state_dict().items())
 
 
+@pytest.mark.parametrize("is_made_so", [False, True])
+@pytest.mark.parametrize("is_edited_so", [False, True])
+def test_a_tensor_stays_of_inference_mode_or_not(client, is_made_so, is_edited_so):
+    """PyTorch takes the other kind as its data; then it cannot be trained, or counts no writes."""
+    with torch.inference_mode(is_made_so):
+        model, x = Net().eval(), torch.randn(2, 3, 64, 64)
+    live = torch.fx.symbolic_trace(model)
+    run = client.optimize(foldback.fx.to_document(live, x), ["ChannelsLast"])
+    with torch.inference_mode(is_edited_so):
+        apply_edits(live, client.edits(run))
+    assert laid_out(live) == MOVED and all(one.is_inference() == is_made_so for one in live.parameters())
+    if not is_made_so:
+        live(x).sum().backward()
+    apply_edits(live, client.edits(client.rollback(run)))
+    assert not laid_out(live)
+
+
 def test_after_a_fold(client, net):
     """The folded weight is new, and is laid out; the original, which comes back, is not."""
     model, x = net

@@ -41,6 +41,7 @@ from .tensors import (
     has_changed,
     lay_out,
     module_at,
+    set_data,
     sums_of,
     tensor_of,
 )
@@ -160,7 +161,7 @@ class Replay:
                 if tensor.dtype == value.dtype:
                     tensor.copy_(value)
                 else:
-                    tensor.data = value  # the object stays
+                    set_data(tensor, value)
             self._lay_out()
         self._put_modules(by_table["module"], planned)
         self._put_nodes(by_table["node"], node_rows)

@@ -93,7 +93,15 @@ def lay_out(tensor: torch.Tensor, name: str | None) -> None:
     elif name != known:
         return
     if format_of(tensor) != name or not tensor.is_contiguous(memory_format=wanted):
-        tensor.data = torch.empty_like(tensor.data, memory_format=wanted).copy_(tensor.data)
+        set_data(tensor, torch.empty_like(tensor.data, memory_format=wanted).copy_(tensor.data))
+
+
+def set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Gives a tensor other numbers, of any dtype and order of memory. The object stays, and a tensor of inference mode stays
+    one: of `data` of the other kind PyTorch would make it that kind, which cannot be trained, or has no version."""
+    is_inference = tensor.is_inference()
+    with torch.inference_mode(is_inference):
+        tensor.data = data if data.is_inference() == is_inference else data.clone()
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
