@@ -498,7 +498,7 @@ static void match_onnx(fb_matcher *m) {
     if (s.ranges) memset(s.ranges, 0, limit * sizeof *s.ranges);
     if (s.is_shape) memset(s.is_shape, 0, limit * sizeof *s.is_shape);
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && ok; p++) find_known(&s, (fb_program){p});
-    memset(s.is_in, 0, s.is_in ? limit * sizeof *s.is_in : 0);
+    if (s.is_in) memset(s.is_in, 0, limit * sizeof *s.is_in);
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g) && ok; p++)
         ok = match_program(&s, (fb_program){p}, &made);
     fb_node first = made.made.first;
