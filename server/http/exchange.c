@@ -139,12 +139,10 @@ static void run(fb_exchange *exchange) {
     const fb_route *route = exchange->route;
     fb_request *request = &exchange->request;
     if (!route->is_inline && !fb_exchange_expand(exchange)) return;
-    if (!fb_change_is_wanted(exchange)) {
-        if (request->body_state) route->sink->abandon(request->body_state);
-        return;
-    }
-    bool is_deferred = route->defer && fb_prefers(exchange, "respond-async") && route->defer(request, &exchange->response);
-    if (!is_deferred) fb_exchange_handle(exchange);
+    bool is_answered = !fb_change_is_wanted(exchange) ||
+                       (route->defer && route->defer(request, &exchange->response, fb_prefers(exchange, "respond-async")));
+    if (!is_answered) fb_exchange_handle(exchange);
+    else if (request->body_state) route->sink->abandon(request->body_state);
 }
 
 /* Runs the handler when it is due, and makes the answer. */

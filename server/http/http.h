@@ -309,10 +309,10 @@ typedef struct fb_route {
                              * also gets a request without a body: `begin` with size 0 */
     const char *sink_types; /* media types of the bodies that go to the sink, comma-separated, which are taken besides
                              * `consumes`; all others are held in memory. NULL = all bodies go to the sink */
-    bool (*defer)(const fb_request *request,
-                  fb_response *response); /* called in place of the handler when the client has
-                                           * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is
-                                           * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
+    bool (*defer)(const fb_request *request, fb_response *response,
+                  bool is_preferred); /* called before the handler, and says whether the client prefers respond-async (RFC
+                                       * 7240); false: it has not responded, the handler is to. To respond later it needs
+                                       * FB_SCOPE_WRITE at least, because the request is stored */
     bool checks_conditions; /* it looks at If-Match and If-None-Match itself. Otherwise a PUT, PATCH or DELETE whose conditions
                              * do not hold for what GET of its path answers is 412, before the handler is called */
     bool takes_rest;        /* its last segment, a parameter, takes all that are left: a path within the path */

@@ -47,6 +47,8 @@ typedef struct fb_repeat {
     fb_store_answer answer;
 } fb_repeat;
 
+/* False when the request's Idempotency-Key has a wrong form: then with that problem. */
+bool fb_repeat_check_key(const fb_request *request, fb_response *response);
 /* False when the request has been answered: from the store, or with a problem. Then there is nothing to end. */
 bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat);
 void fb_repeat_end(fb_repeat *repeat);

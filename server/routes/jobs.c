@@ -90,9 +90,10 @@ static void add_job(const fb_request *request, fb_response *response) {
     fb_buffer_free(&text);
 }
 
-bool fb_defer_request(const fb_request *request, fb_response *response) {
+bool fb_defer_request(const fb_request *request, fb_response *response, bool is_preferred) {
     const fb_app *app = request->context;
-    if (!app->jobs || fb_is_archive_request(request)) return false; /* a job keeps a body, not a file */
+    if (!fb_repeat_check_key(request, response)) return true;
+    if (!is_preferred || !app->jobs || fb_is_archive_request(request)) return false; /* a job keeps a body, not a file */
     add_job(request, response);
     if (fb_response_status(response) == 202) fb_response_header(response, "Preference-Applied", "respond-async");
     return true;

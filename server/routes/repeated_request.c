@@ -54,15 +54,24 @@ static void respond_repeat(const fb_request *request, fb_response *response, fb_
     }
 }
 
+/* A job's own key, which no client could give; else the client's, or NULL. */
+static const char *key_of(const fb_request *request) {
+    return request->job ? request->job : fb_request_header(request, "Idempotency-Key");
+}
+
+bool fb_repeat_check_key(const fb_request *request, fb_response *response) {
+    const char *key = key_of(request);
+    if (!key || request->job || is_key(key)) return true;
+    fb_respond_problem(response, 400, "bad-idempotency-key", "an Idempotency-Key has 1 to %d visible ASCII characters",
+                       KEY_MAX);
+    return false;
+}
+
 bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat) {
     *repeat = (fb_repeat){.app = request->context};
-    const char *key = request->job ? request->job : fb_request_header(request, "Idempotency-Key");
+    const char *key = key_of(request);
     if (!key) return true;
-    if (!request->job && !is_key(key)) {
-        fb_respond_problem(response, 400, "bad-idempotency-key", "an Idempotency-Key has 1 to %d visible ASCII characters",
-                           KEY_MAX);
-        return false;
-    }
+    if (!fb_repeat_check_key(request, response)) return false;
     fb_error error = {0};
     fb_store_repeat what = FB_FIRST_REQUEST;
     fb_store_answer answer = {0};

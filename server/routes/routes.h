@@ -19,7 +19,7 @@ extern const fb_route fb_index_routes[], fb_health_routes[], fb_pass_routes[], f
     fb_gc_routes[], fb_token_routes[], fb_audit_routes[], fb_job_routes[], fb_event_routes[], fb_picture_routes[],
     fb_ui_routes[], fb_webhook_routes[], fb_attestation_routes[];
 
-/* fb_route.defer: makes the request a job. */
-bool fb_defer_request(const fb_request *request, fb_response *response); /* jobs.c */
+/* fb_route.defer: makes the request a job, where that is preferred. */
+bool fb_defer_request(const fb_request *request, fb_response *response, bool is_preferred); /* jobs.c */
 
 #endif

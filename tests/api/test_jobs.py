@@ -274,6 +274,15 @@ def test_a_key_gives_one_job(service):
     assert len(runs(service)) == 1 and len(service.get("/v1/jobs").json()["items"]) == 1
 
 
+@pytest.mark.parametrize("path", ["optimize", "compare", "reverse", "gc", "runs/{run}/bisect", "runs/{run}/reverse",
+                                  "graphs/{graph}/evaluate", "graphs/{graph}/materialize"])
+def test_a_key_has_its_form_at_once_too(service, path):
+    """A request that could be deferred takes a key, and so it looks at it, whether it keeps anything or not."""
+    run = service.post("/v1/optimize", quick_request()).json()
+    answer = service.post("/v1/" + path.format(run=run["id"], graph=run["source"]), {}, headers={"Idempotency-Key": "a b"})
+    is_problem(answer, 400, "bad-idempotency-key")
+
+
 def test_a_key_that_was_used_at_once_gives_no_job(service):
     headers = {"Idempotency-Key": "k2"}
     run = service.post("/v1/optimize", quick_request(), headers=headers).json()
