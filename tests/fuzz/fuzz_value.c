@@ -34,7 +34,7 @@ static fb_value argument(const fb_graph *graph) {
     const fb_node_row *call = fb_node_at(graph, fb_node_find(graph, FB_MAIN_PROGRAM, "f"));
     if (fb_value_at(graph, call->args)->count != 2 || fb_value_at(graph, call->kwargs)->count != 2) return (fb_value){0};
     fb_value value = fb_value_item(graph, call->args, 0);
-    require(value.id == fb_map_value(graph, call->kwargs, "k").id);
+    require(fb_values_equal(graph, value, fb_map_value(graph, call->kwargs, "k")));
     return value;
 }
 
