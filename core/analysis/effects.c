@@ -162,7 +162,7 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
-/* A call of an operator with none of these facts only computes. */
+/* All facts that fb_op_effects asks for: a call of an operator with none of them only computes. */
 static const unsigned facts_of_effects = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_MUTATES | FB_FACT_HAS_IN_PLACE |
                                          FB_FACT_RANDOM | FB_FACT_UNSET | FB_FACT_EFFECT | FB_FACT_RANDOM_IN_TRAINING |
                                          FB_FACT_MUTATES_IN_TRAINING | FB_FACT_MAYBE_CONTAINER;

@@ -33,7 +33,7 @@ typedef struct fb_reader {
     size_t named_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
-    fb_tensor last_tensor;         /* that was read of */
+    fb_tensor last_tensor;         /* that a module or a recipe named */
     fb_buffer text;                /* scratch */
     fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
     bool failed;                   /* memory is out */
@@ -60,7 +60,7 @@ const fb_json *fb_optional(fb_reader *reader, const fb_json *value, fb_json_kind
 bool fb_optional_bool(fb_reader *reader, const fb_json *value);
 
 fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
-/* The tensor of that name; none, and an error reported, where there is none. */
+/* Finds a tensor by its name. Reports an unknown name, and gives none. */
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name);
 /* A name that no document can give, for a row whose own is missing or taken: so the row, and later pointers, keep their place.
  */

@@ -111,7 +111,7 @@ fb_status fb_array_contiguous(fb_array *array, fb_array **out, fb_error *error);
 fb_status fb_array_cast(const fb_array *array, fb_dtype dtype, fb_array **out, fb_error *error);
 /* May two indexes of it name one element, as in x.expand(2, 3) or x.unfold(0, 2, 1)? */
 bool fb_array_may_overlap(const fb_array *array);
-/* How two arrays share memory, as at::get_overlap_status says: not at all (or too hard to say: one of them has gaps or overlaps
+/* Memory that two arrays share, as at::get_overlap_status says: none (or too hard to say: one of them has gaps or overlaps
  * itself), the same elements by the same strides, or anything else. */
 typedef enum fb_overlap { FB_OVERLAP_NONE, FB_OVERLAP_FULL, FB_OVERLAP_PARTIAL } fb_overlap;
 fb_overlap fb_arrays_overlap(const fb_array *a, const fb_array *b);

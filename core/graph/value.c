@@ -189,7 +189,7 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
     return (fb_value){id};
 }
 
-/* What a call reads and what a module owns is read there alone: an index of such lists would only cost time. */
+/* Lists of a call's inputs and maps of a module's tensors have one reader each: to look them up would only cost time. */
 static bool is_for_one_reader(fb_kind kind, const fb_value *items, size_t count) {
     uint32_t own = kind == FB_MAP ? FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR : FB_VALUE_IS_NODE, bits = 0;
     for (size_t i = 0; i < count; i++) bits |= items[i].id;
