@@ -715,7 +715,7 @@ static void record(fb_graph *g, fb_onnx_types *t, naming *n, fb_node node) {
 
 bool fb_onnx_record_types(fb_graph *g, fb_work *work) {
     fb_onnx_types *t = fb_onnx_types_find(g, work);
-    naming n = {.taken = t ? fb_namespace_new(NULL) : NULL};
+    naming n = {.taken = t ? fb_namespace_new() : NULL};
     bool ok = n.taken && reserve_symbols(g, &n);
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(g) && ok; p++)
         for (fb_node node = fb_first_node(g, (fb_program){p}); node.id; node = fb_next_node(g, node)) {

@@ -273,7 +273,7 @@ pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *paren
         return NULL;
     }
     pt_program *p = calloc(1, sizeof *p);
-    if (p) p->names = fb_namespace_new(NULL);
+    if (p) p->names = fb_namespace_new();
     if (!p || !p->names) {
         free(p);
         return NULL;
@@ -381,7 +381,7 @@ bool pt_unlift(pt_model *m, pt_program *p) {
     while (count < p->count && p->rows[count].kind == PT_INPUT) count++;
     if (inputs->count != count) return pt_bad(m, m->program_file.name, "the signature does not fit the inputs");
     fb_namespace *loaded = p->names;
-    p->names = fb_namespace_new(NULL);
+    p->names = fb_namespace_new();
     if (!p->names) {
         p->names = loaded;
         return false;

@@ -7,18 +7,6 @@
 #include "core/pass/pass.h"
 #include "core/weights/inputs.h"
 
-/* The names that exist when a run starts; those that it makes are added as it goes. */
-fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {
-    fb_namespace *names = fb_namespace_new(graph);
-    bool ok = names != NULL;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
-        ok = fb_work_goes_on(work, 8) && fb_namespace_count(names, fb_node_name(graph, n));
-    }
-    if (ok) return names;
-    fb_namespace_free(names);
-    return NULL;
-}
-
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const fb_watch *watch, fb_pass_report *report,
                            fb_arena *arena, fb_error *error) {
     fb_status status = fb_watch_check(watch, error);
@@ -134,7 +122,7 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         .run = {.result = fb_graph_copy(source, &meter), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
         .error = error};
     r.work = (fb_graph_state){.graph = r.run.result,
-                              .names = fb_run_names(source, &meter),
+                              .names = fb_namespace_of(source, &meter),
                               .blobs = watcher ? watcher->blobs : NULL,
                               .names_matches = r.watcher.names_matches,
                               .may_lack_matches = r.watcher.may_lack_matches};

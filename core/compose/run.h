@@ -31,8 +31,6 @@ fb_status fb_composition_run_part(const fb_composition *composition, const fb_ru
 /* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph_state *work, const fb_watch *watch, fb_pass_report *report,
                            fb_arena *arena, fb_error *error);
-/* The names of a graph, for a run that starts on a copy of it; NULL: fb_work_failed says why. */
-fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work);
 
 /* The JSON array `passes` of an answer: what every pass did and refused. False: fb_work_failed says why. */
 bool fb_run_report(const fb_run *run, fb_work *work, fb_buffer *out);

@@ -257,7 +257,7 @@ static bool pair_all(renaming *r, const kinship *theirs, const kinship *base) {
 
 static bool choose_names(renaming *r, const kinship *theirs, const kinship *base) {
     const fb_graph *result = base->graph;
-    fb_namespace *names = fb_run_names(result, r->work);
+    fb_namespace *names = fb_namespace_of(result, r->work);
     bool ok = names != NULL;
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n))
         ok = goes_on(r->work) && fb_namespace_reserve(names, fb_node_name(r->graph, n));
@@ -438,7 +438,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
 static fb_status begin(const fb_undo_plan *plan, replay *r) {
     r->work = (fb_work){.watch = r->watch};
     r->graph = fb_graph_copy(plan->source, &r->work);
-    r->names = fb_run_names(plan->source, &r->work);
+    r->names = fb_namespace_of(plan->source, &r->work);
     return r->graph && r->names ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
@@ -450,7 +450,7 @@ static void end(replay *r) {
 
 static fb_status begin_run(replay *r) {
     fb_namespace_free(r->names);
-    r->names = fb_namespace_new(NULL); /* the graph does not stay as it is */
+    r->names = fb_namespace_new(); /* the graph does not stay as it is */
     return r->names && adopt_names(r->names, r->graph, &r->work) ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 

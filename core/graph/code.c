@@ -54,7 +54,7 @@ static const char *code_class_name(code_writer *writer, const char *word, size_t
 static bool code_writer_init(code_writer *writer, const fb_graph *graph) {
     size_t node_count = (size_t)fb_node_limit(graph) + 1, symbol_count = (size_t)fb_symbol_limit(graph) + 1;
     writer->graph = graph;
-    writer->names = fb_namespace_new(NULL);
+    writer->names = fb_namespace_new();
     writer->node_names = calloc(node_count, sizeof(const char *));
     writer->globals = calloc(symbol_count, sizeof(const char *));
     writer->types = calloc(symbol_count, sizeof(const char *));

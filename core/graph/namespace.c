@@ -11,8 +11,9 @@
 #include "core/base/table.h"
 #include "core/graph/python.h"
 
-#define KELVIN_SIGN "\u212a" /* with U+0130 the only other character whose lower case, k, is a letter of ASCII */
-#define MOST_DIGITS 18       /* so that numbers, and sums of one and another, fit 64 bits */
+#define KELVIN_SIGN "\u212a"                /* with U+0130 the only other character whose lower case, k, is a letter of ASCII */
+#define MOST_DIGITS 18                      /* so that numbers, and sums of one and another, fit 64 bits */
+#define FIRST_TOO_LONG 1000000000000000000U /* of that many digits and one more */
 
 /* A text that was met as a name, as the base of numbered names, or both. */
 typedef struct entry {
@@ -21,6 +22,8 @@ typedef struct entry {
     uint32_t base;                  /* as a candidate: the entry of its base, itself when it has no number; 0 = not looked at */
     bool is_used, is_reserved_word; /* the latter as a candidate */
     uint64_t count;                 /* as a base: the number given last */
+    uint64_t highest;               /* as a base: no name of the graph has a greater number */
+    uint64_t first, last;           /* as a base: these numbers and those between were given without an entry; 0 = none */
     uint64_t next_free;             /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
 } entry;
 
@@ -33,18 +36,18 @@ struct fb_namespace {
     fb_buffer candidate; /* scratch */
 };
 
-fb_namespace *fb_namespace_new(const fb_graph *graph) {
+fb_namespace *fb_namespace_new(void) {
     fb_namespace *names = calloc(1, sizeof *names);
     if (!names) return NULL;
-    names->graph = graph;
     names->seed = (uint64_t)(uintptr_t)names;
     names->entries.row_size = sizeof(entry);
     return names;
 }
 
 fb_namespace *fb_namespace_copy(const fb_namespace *from, fb_work *work) {
-    fb_namespace *names = fb_namespace_new(from->graph);
+    fb_namespace *names = fb_namespace_new();
     if (!names) return NULL;
+    names->graph = from->graph;
     names->seed = from->seed;
     if (fb_table_copy(&names->entries, &from->entries, work) && fb_index_copy(&names->by_text, &from->by_text)) return names;
     fb_namespace_free(names);
@@ -84,19 +87,6 @@ static bool is_in_graph(const fb_namespace *names, const char *text, size_t leng
     return name.id && fb_symbol_at(names->graph, name)->node.id;
 }
 
-/* 0 when memory is out. */
-static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
-    if (length > UINT32_MAX || !fb_index_reserve(&names->by_text, 1)) return 0;
-    uint32_t hash = hash_of(names, text, length), step, id = find(names, text, length, hash, &step);
-    if (id) return id;
-    const char *copy = fb_arena_text(&names->texts, text, length);
-    id = copy ? fb_table_add(&names->entries) : 0;
-    if (!id) return 0;
-    fb_index_add_here(&names->by_text, hash, id, step);
-    *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length, .is_used = is_in_graph(names, text, length)};
-    return id;
-}
-
 static bool is_word_character(char c) {
     return (unsigned char)((c | 0x20) - 'a') < 26 || (unsigned char)(c - '0') < 10 || c == '_';
 }
@@ -128,6 +118,35 @@ static bool has_number(const char *name, size_t length, size_t *base, uint64_t *
     return *base && read_number(bar + 1, length - *base - 1, number) && count_word_characters(name, *base) == *base;
 }
 
+static bool is_without_entry(const entry *base, uint64_t number) {
+    return base->first && base->first <= number && number <= base->last;
+}
+
+/* Is it a name that was given without an entry? */
+static bool is_given(const fb_namespace *names, const char *text, size_t length) {
+    size_t size;
+    uint64_t number;
+    if (!has_number(text, length, &size, &number)) return false;
+    uint32_t step, base = find(names, text, size, hash_of(names, text, size), &step);
+    const char *digits = text + size + 1;
+    return base && is_without_entry(entry_at(names, base), number) && digits[0] != '0' &&
+           strspn(digits, "0123456789") >= length - size - 1;
+}
+
+/* 0 when memory is out. */
+static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
+    if (length > UINT32_MAX || !fb_index_reserve(&names->by_text, 1)) return 0;
+    uint32_t hash = hash_of(names, text, length), step, id = find(names, text, length, hash, &step);
+    if (id) return id;
+    const char *copy = fb_arena_text(&names->texts, text, length);
+    id = copy ? fb_table_add(&names->entries) : 0;
+    if (!id) return 0;
+    fb_index_add_here(&names->by_text, hash, id, step);
+    bool is_used = is_in_graph(names, text, length) || is_given(names, text, length);
+    *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length, .is_used = is_used};
+    return id;
+}
+
 /* A name that torch.fx takes as it is: an identifier, or one with a number. */
 static bool is_well_formed(const char *name, size_t length) {
     size_t base;
@@ -149,21 +168,40 @@ static void make_identifier(fb_buffer *candidate, const char *text, size_t lengt
     if (length == 0) fb_buffer_string(candidate, "_unnamed");
 }
 
-/* Steps from base_number to the next name that is free and adds it. Runs of used numbers are jumped over, and each step
- * shortens the path for those who come after (path splitting): counts may go down, so without that a hostile sequence of names
- * would walk the same run again and again. */
-static entry *next_free_name(fb_namespace *names, const entry *base, uint64_t *number) {
+/* Nothing is known of base_number: neither the graph nor an entry has it, and it follows on those without one. */
+static bool needs_no_entry(const fb_namespace *names, const entry *base, uint64_t number) {
+    const fb_buffer *name = &names->candidate;
+    uint32_t step;
+    return number > base->highest && number < FIRST_TOO_LONG && (!base->first || number == base->last + 1) &&
+           !find(names, name->data, name->size, hash_of(names, name->data, name->size), &step);
+}
+
+/* Steps from *number to the next one with which the base's name is free, and takes it. Runs of used numbers are jumped over,
+ * and each step shortens the path for those who come after (path splitting): counts may go down, so without that a hostile
+ * sequence of names would walk the same run again and again. */
+static const char *next_free_name(fb_namespace *names, entry *base, uint64_t *number) {
     fb_buffer *candidate = &names->candidate;
     candidate->size = 0;
     fb_buffer_append(candidate, base->text, base->length);
     fb_buffer_char(candidate, '_');
     size_t prefix = candidate->size;
     for (entry *previous = NULL;;) {
+        if (is_without_entry(base, *number)) *number = base->last + 1;
         candidate->size = prefix;
         fb_buffer_int(candidate, (int64_t)*number);
-        uint32_t id = candidate->failed ? 0 : find_or_add(names, candidate->data, candidate->size);
+        if (candidate->failed) return NULL;
+        if (needs_no_entry(names, base, *number)) {
+            base->last = *number;
+            if (!base->first) base->first = *number;
+            return fb_arena_text(&names->texts, candidate->data, candidate->size);
+        }
+        uint32_t id = find_or_add(names, candidate->data, candidate->size);
         entry *name = id ? entry_at(names, id) : NULL;
-        if (!name || !name->is_used) return name;
+        if (!name) return NULL;
+        if (!name->is_used) {
+            name->is_used = true;
+            return name->text;
+        }
         if (!name->next_free) name->next_free = *number + 1;
         if (previous) previous->next_free = name->next_free;
         previous = name;
@@ -198,16 +236,17 @@ const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted) {
     if (!wanted.id) return NULL;
     names->candidate.failed = false;
     entry *name = entry_at(names, wanted.id), *base = entry_at(names, name->base);
+    const char *text = name->text;
     uint64_t number = base->count;
     if (name != base && !name->is_used) read_number(name->text + base->length + 1, name->length - base->length - 1, &number);
     if (name->is_used || name->is_reserved_word) {
         number++;
-        name = next_free_name(names, base, &number);
-        if (!name) return NULL;
+        text = next_free_name(names, base, &number);
+    } else {
+        name->is_used = true;
     }
-    name->is_used = true;
-    base->count = number;
-    return name->text;
+    if (text) base->count = number;
+    return text;
 }
 
 const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
@@ -218,9 +257,24 @@ bool fb_namespace_count(fb_namespace *names, const char *name) {
     size_t base_length;
     uint64_t number;
     if (!has_number(name, strlen(name), &base_length, &number)) return true;
-    uint32_t base = find_or_add(names, name, base_length);
-    if (base) entry_at(names, base)->count = number;
-    return base != 0;
+    uint32_t id = find_or_add(names, name, base_length);
+    if (!id) return false;
+    entry *base = entry_at(names, id);
+    base->count = number;
+    if (number > base->highest) base->highest = number;
+    return true;
+}
+
+fb_namespace *fb_namespace_of(const fb_graph *graph, fb_work *work) {
+    fb_namespace *names = fb_namespace_new();
+    bool ok = names != NULL;
+    if (ok) names->graph = graph;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
+        ok = fb_work_goes_on(work, 8) && fb_namespace_count(names, fb_node_name(graph, n));
+    }
+    if (ok) return names;
+    fb_namespace_free(names);
+    return NULL;
 }
 
 bool fb_namespace_adopt(fb_namespace *names, const char *name) {
@@ -236,7 +290,7 @@ bool fb_namespace_reserve(fb_namespace *names, const char *name) {
 bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
     size_t length = strlen(name);
     uint32_t step, found = find(names, name, length, hash_of(names, name, length), &step);
-    return found ? entry_at(names, found)->is_used : is_in_graph(names, name, length);
+    return found ? entry_at(names, found)->is_used : is_in_graph(names, name, length) || is_given(names, name, length);
 }
 
 const char *fb_function_name(const char *target) {

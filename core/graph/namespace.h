@@ -16,9 +16,10 @@
 
 typedef struct fb_namespace fb_namespace;
 
-/* The names of the nodes of `graph`, which must stay as it is while the namespace lives, are used; NULL: of no graph. NULL when
- * memory is out. */
-fb_namespace *fb_namespace_new(const fb_graph *graph);
+fb_namespace *fb_namespace_new(void); /* NULL when memory is out */
+/* The names of the nodes of `graph`, which must stay as it is while the namespace lives, are used. NULL when memory is out, or
+ * the work was stopped. */
+fb_namespace *fb_namespace_of(const fb_graph *graph, fb_work *work);
 /* The same names. Its texts are those of `from`, which must stay as it is while the copy lives. NULL when memory is out, or the
  * work was stopped. */
 fb_namespace *fb_namespace_copy(const fb_namespace *from, fb_work *work);

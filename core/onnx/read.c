@@ -590,7 +590,7 @@ static bool read_node(reader *r, program *p, const onnx_node *node, size_t index
 
 static program *open_program(reader *r, program *outer, const char *path) {
     program *p = fb_arena_alloc(&r->c.file->arena, sizeof *p);
-    if (p) *p = (program){.outer = outer, .path = path, .names = fb_namespace_new(NULL)};
+    if (p) *p = (program){.outer = outer, .path = path, .names = fb_namespace_new()};
     if (p) {
         if (r->last) r->last->next = p;
         else r->first = p;
@@ -657,7 +657,7 @@ static bool put_output(reader *r, const onnx_value_info *output, fb_buffer *type
 
 /* The names that the model has for sizes of its inputs are taken. */
 static bool reserve_sizes(reader *r, program *p, const onnx_graph *graph) {
-    bool ok = (p->sizes = fb_namespace_new(NULL)) != NULL;
+    bool ok = (p->sizes = fb_namespace_new()) != NULL;
     for (size_t i = 0; i < graph->input.count && ok; i++) {
         const onnx_type *type = graph->input.items[i].type;
         const onnx_shape *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;

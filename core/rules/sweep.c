@@ -15,7 +15,7 @@
 #define USES_MAX 512 /* names and values of earlier trials stay: after so many it is begun anew */
 
 static bool rule_trial_begin(fb_rule_trial *trial) {
-    *trial = (fb_rule_trial){.graph = fb_graph_new(), .names = fb_namespace_new(NULL)};
+    *trial = (fb_rule_trial){.graph = fb_graph_new(), .names = fb_namespace_new()};
     fb_symbol output = trial->graph ? fb_intern(trial->graph, "output") : (fb_symbol){0};
     if (!output.id || !trial->names) return false;
     trial->end = fb_graph_add_node(trial->graph, FB_MAIN_PROGRAM, output, (fb_node){0});

@@ -29,7 +29,7 @@ static void apply(const fb_pass *layout, const json_t *params) {
     char *text = json_dumps(params, JSON_COMPACT);
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
     fb_graph *source = fb_graph_copy(graph, &(fb_work){0});
-    fb_namespace *names = fb_run_names(source, &(fb_work){0});
+    fb_namespace *names = fb_namespace_of(source, &(fb_work){0});
     fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = layout, .params = text, .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);

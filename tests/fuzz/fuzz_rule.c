@@ -31,7 +31,7 @@ static void apply(const fb_rule *rule) {
     fb_arena arena = {0};
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
     fb_graph *source = fb_graph_copy(graph, &(fb_work){0});
-    fb_namespace *names = fb_run_names(source, &(fb_work){0});
+    fb_namespace *names = fb_namespace_of(source, &(fb_work){0});
     fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);

@@ -188,7 +188,7 @@ static const char *params_of(const fb_pass *pass, size_t index) {
 static bool apply_failing(const fb_pass *pass, const char *params, const char *chosen, const fb_graph *source,
                           const fb_buffer *before, failure fail_from, long k, const char *name) {
     fb_graph *graph = fb_graph_copy(source, &(fb_work){0});
-    fb_namespace *names = fb_run_names(source, &(fb_work){0});
+    fb_namespace *names = fb_namespace_of(source, &(fb_work){0});
     fb_arena arena = {0};
     fb_error error = {0};
     fb_graph_state work = {.graph = graph, .names = names, .names_matches = chosen, .may_lack_matches = true};

@@ -13,7 +13,7 @@
 static fb_namespace *names;
 
 static void set_up(void) {
-    names = fb_namespace_new(NULL);
+    names = fb_namespace_new();
     ck_assert_ptr_nonnull(names);
 }
 
@@ -132,13 +132,13 @@ START_TEST(test_names_of_a_graph_are_used) {
     fb_graph *graph = fb_graph_new();
     add_node(graph, FB_MAIN_PROGRAM, "x");
     add_node(graph, FB_MAIN_PROGRAM, "add");
-    add_node(graph, FB_MAIN_PROGRAM, "add_5");
     add_node(graph, FB_MAIN_PROGRAM, "add_7");
+    add_node(graph, FB_MAIN_PROGRAM, "add_5");
     fb_intern(graph, "relu");
     add_node(graph, fb_graph_add_program(graph, fb_graph_add_module(graph, fb_intern(graph, ""), (fb_module){0})), "sub");
     tear_down();
-    names = fb_namespace_new(graph);
-    ck_assert(fb_namespace_count(names, "add_5"));
+    names = fb_namespace_of(graph, &(fb_work){0});
+    ck_assert_ptr_nonnull(names);
     fb_graph *copy = fb_graph_copy(graph, &(fb_work){0});
     fb_graph_erase_node(copy, fb_node_find(copy, FB_MAIN_PROGRAM, "add"));
     fb_graph_free(copy);
@@ -162,6 +162,85 @@ START_TEST(test_reserving_does_not_count) {
     expect("add", "add_1");
     for (int i = 2; i < 5; i++) fb_namespace_create(names, "add");
     expect("add", "add_6");
+}
+END_TEST
+
+/* _Namespace.create_name as PyTorch 2.13 writes it, for candidates that are identifiers and no words of Python. */
+typedef struct plain_namespace {
+    char used[1024][24];
+    size_t count;
+    struct {
+        char base[24];
+        unsigned long number;
+    } counts[64];
+    size_t count_count;
+} plain_namespace;
+
+static unsigned long *plain_count(plain_namespace *plain, const char *base) {
+    size_t i = 0;
+    while (i < plain->count_count && strcmp(plain->counts[i].base, base) != 0) i++;
+    if (i == plain->count_count) strcpy(plain->counts[plain->count_count++].base, base);
+    return &plain->counts[i].number;
+}
+
+static bool plain_is_used(const plain_namespace *plain, const char *name) {
+    size_t i = 0;
+    while (i < plain->count && strcmp(plain->used[i], name) != 0) i++;
+    return i < plain->count;
+}
+
+/* Cuts the number off, where there is one. */
+static bool plain_base(const char *name, char base[24], unsigned long *number) {
+    strcpy(base, name);
+    char *bar = strrchr(base, '_');
+    if (!bar || !bar[1] || strspn(bar + 1, "0123456789") != strlen(bar + 1)) return false;
+    *number = strtoul(bar + 1, NULL, 10);
+    *bar = '\0';
+    return true;
+}
+
+static void plain_create(plain_namespace *plain, const char *candidate, char name[24]) {
+    char base[24];
+    unsigned long number;
+    bool has_number = plain_base(candidate, base, &number);
+    unsigned long *count = plain_count(plain, base);
+    strcpy(name, candidate);
+    if (!has_number || plain_is_used(plain, candidate)) number = *count;
+    while (plain_is_used(plain, name)) snprintf(name, 24, "%.10s_%lu", base, ++number);
+    *count = number;
+    strcpy(plain->used[plain->count++], name);
+}
+
+START_TEST(test_against_a_plain_namespace) {
+    static const char *const bases[] = {"a", "b", "a_3", "a_3_1"};
+    static plain_namespace plain;
+    for (unsigned seed = 0; seed < 300; seed++) {
+        srand(seed);
+        memset(&plain, 0, sizeof plain);
+        fb_graph *graph = fb_graph_new();
+        tear_down();
+        for (int i = 0; i < 6; i++) {
+            char name[24], base[24];
+            unsigned long number;
+            snprintf(name, sizeof name, i ? "%s_%d" : "%s", bases[rand() % 4], rand() % 9);
+            if (plain_is_used(&plain, name)) continue;
+            strcpy(plain.used[plain.count++], name);
+            if (plain_base(name, base, &number)) *plain_count(&plain, base) = number;
+            add_node(graph, FB_MAIN_PROGRAM, name);
+        }
+        names = fb_namespace_of(graph, &(fb_work){0});
+        for (int i = 0; i < 120; i++) {
+            static const char *const forms[] = {"%s", "%s", "%s_%d", "%s_0%d"};
+            char candidate[24], expected[24];
+            snprintf(candidate, sizeof candidate, forms[rand() % 4], bases[rand() % 4], rand() % 40);
+            ck_assert_int_eq(fb_namespace_is_used(names, candidate), plain_is_used(&plain, candidate));
+            plain_create(&plain, candidate, expected);
+            expect(candidate, expected);
+        }
+        tear_down();
+        set_up();
+        fb_graph_free(graph);
+    }
 }
 END_TEST
 
@@ -229,6 +308,7 @@ int main(void) {
     tcase_add_test(tests, test_adopting);
     tcase_add_test(tests, test_names_of_a_graph_are_used);
     tcase_add_test(tests, test_reserving_does_not_count);
+    tcase_add_test(tests, test_against_a_plain_namespace);
     tcase_add_test(tests, test_candidates);
     tcase_add_test(tests, test_hostile_sequences_are_not_quadratic);
     tcase_add_test(tests, test_words_and_identifiers);

@@ -405,7 +405,7 @@ static fb_status read_and_apply(const json_t *document, const fb_graph *source, 
     fb_arena arena = {0};
     fb_status status = fb_rule_read(document, "", 1, &rule, &error);
     fb_graph *graph = status ? NULL : fb_graph_copy(source, &(fb_work){0});
-    fb_namespace *names = graph ? fb_run_names(source, &(fb_work){0}) : NULL;
+    fb_namespace *names = graph ? fb_namespace_of(source, &(fb_work){0}) : NULL;
     fb_graph_state work = {.graph = graph, .names = names};
     fb_pass_report report = {.params = "{}", .pass = status ? NULL : fb_rule_pass(rule), .signature = "s"};
     if (!status) status = names ? fb_pass_apply(&work, NULL, &report, &arena, &error) : FB_NO_MEMORY;
