@@ -6,6 +6,7 @@
 
 #include "core/analysis/dialect.h"
 #include "core/analysis/memory_layout.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/operators/spelling.h"
@@ -52,12 +53,22 @@ static const fb_obstacle meanings[FB_GROUP_KEYS] = {
     [MODE] = {"mode-switched", "autocast, autograd or another mode is switched between them"},
 };
 
-typedef struct candidate {
+/* A call that reads the shared value, or a view of it. */
+typedef struct reader {
     fb_node node;
-    uint32_t ordinal;           /* of what reads the shared value */
-    size_t calls;               /* 2: a bias is added behind */
+    uint32_t ordinal;
+    size_t view;  /* its index among the twins */
+    fb_host host; /* none: it only looks like a Linear */
+} reader;
+
+typedef struct candidate {
+    const reader *reader;
     int64_t key[FB_GROUP_KEYS]; /* what must be equal */
 } candidate;
+
+static fb_node layer_of(const reader *r) {
+    return r->host.layer.call.id ? r->host.layer.call : r->node;
+}
 
 #define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
 
@@ -66,8 +77,8 @@ typedef struct candidate {
 static void number_epochs(fb_matcher *m, fb_node shared, candidate *candidates, size_t count) {
     const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
     for (size_t i = 1; alias && i < count; i++) {
-        uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
-        uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
+        uint32_t before = fb_node_at(m->graph, layer_of(candidates[i - 1].reader))->ordinal;
+        uint32_t now = fb_node_at(m->graph, layer_of(candidates[i].reader))->ordinal;
         const int64_t *last = candidates[i - 1].key;
         candidates[i].key[EPOCH] = last[EPOCH] + fb_mutated_between(alias, shared, before, now);
         candidates[i].key[MODE] = last[MODE] + fb_mode_switched_between(alias, before, now);
@@ -97,28 +108,31 @@ static const candidate *in_largest(fb_matcher *m, const candidate *candidates, s
 static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count, size_t gain, size_t cost) {
     if (count < 2) return;
     const candidate *model = in_largest(m, candidates, count);
-    fb_buffer group = {0};
+    fb_buffer hosts = {0}, group = {0};
     size_t calls = 0, left = 1; /* of the group, and of the layer that it becomes */
     for (size_t i = 0; i < count; i++) {
-        size_t k = 0;
+        const fb_layer *layer = &candidates[i].reader->host.layer;
+        size_t k = 0, own = 1 + (layer->origin.id != layer->call.id); /* with an Add behind it */
         while (k < FB_GROUP_KEYS && candidates[i].key[k] == model->key[k]) k++;
         if (k < FB_GROUP_KEYS) {
-            fb_refuse_for(m, meanings[k], &candidates[i].node, 1); /* for the first key that differs */
+            fb_refuse_for(m, meanings[k], &layer->call, 1); /* for the first key that differs */
             continue;
         }
-        fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
-        calls += candidates[i].calls;
-        if (candidates[i].calls > left) left = candidates[i].calls;
+        fb_buffer_append(&hosts, &candidates[i].reader->host, sizeof(fb_host));
+        fb_buffer_append(&group, &layer->call, sizeof(fb_node));
+        calls += own;
+        if (own > left) left = own;
     }
     left += cost;
     size_t size = group.size / sizeof(fb_node);
-    m->failed |= group.failed;
+    m->failed |= group.failed || hosts.failed;
     const fb_node *nodes = (const fb_node *)(const void *)group.data;
-    if (size >= 2 && calls >= gain + left && !m->failed) fb_match_found(m, nodes, size);
+    if (size >= 2 && calls >= gain + left && !m->failed) fb_match_found_as(m, hosts.data, hosts.size);
     else if (size >= 2 && !m->failed)
         fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu, and minimum_gain asks for %zu", size, calls - left,
                   gain);
     fb_buffer_free(&group);
+    fb_buffer_free(&hosts);
 }
 
 static const char *last_part(const char *path) {
@@ -298,16 +312,10 @@ static bool is_linear_like_call(const fb_graph *g, fb_node n, fb_node shared) {
     return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
 }
 
-/* A layer of the kind, on the shared value. */
-static bool is_host_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear, fb_host *host) {
-    return fb_host_at(g, fb_with_bias(g, n), host) && host->is_linear == is_linear && input_of(host).id == shared.id;
-}
-
-/* The same, or a call of what looks like a Linear. */
-static bool is_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear) {
-    fb_host host;
-    return is_host_call(g, n, shared, is_linear, &host) ||
-           (is_linear && !host.layer.call.id && is_linear_like_call(g, n, shared));
+/* Reads a layer of the kind, on the shared value, or what looks like a Linear. False: it is neither. */
+static bool read_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear, fb_host *host) {
+    if (!fb_host_at(g, fb_with_bias(g, n), host)) return is_linear && is_linear_like_call(g, n, shared);
+    return host->is_linear == is_linear && input_of(host).id == shared.id;
 }
 
 /* The elements of a result that form one row with the outputs: what becomes a part of a wider row. -1 when a row's strides may
@@ -373,46 +381,44 @@ static void fill_keys(const fb_graph *g, const fb_host *host, int64_t key[FB_GRO
     key[PADDING_MODE] = option(g, layer, "padding_mode", "auto_pad");
 }
 
-/* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is not a candidate. */
-static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, bool is_linear, candidate *out) {
+/* False when it cannot take part; then it has been refused. */
+static bool make_candidate(fb_matcher *m, const reader *r, candidate *out) {
     const fb_graph *g = m->graph;
-    fb_host host;
-    if (!is_call(g, n, shared, is_linear) || fb_is_marked(m, n = fb_with_bias(g, n))) return false;
-    if (!fb_host_at(g, n, &host)) {
-        const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->type);
-        fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", type);
+    fb_node layer = layer_of(r);
+    if (fb_is_marked(m, layer)) return false;
+    if (!r->host.layer.call.id) {
+        const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, layer)->module)->type);
+        fb_refuse_node(m, "unsupported-type", layer, "%s is not exactly torch's Linear", type);
         return false;
     }
-    fb_obstacle stands = obstacle(m, &host);
+    fb_obstacle stands = obstacle(m, &r->host);
     if (stands.code) {
-        fb_refuse_for(m, stands, &n, 1);
+        fb_refuse_for(m, stands, &layer, 1);
         return false;
     }
-    *out = (candidate){
-        .node = n, .ordinal = fb_node_at(g, host.layer.origin)->ordinal, .calls = 1 + (host.layer.origin.id != n.id)};
-    fill_keys(g, &host, out->key);
+    *out = (candidate){.reader = r};
+    fill_keys(g, &r->host, out->key);
     return true;
 }
 
 /* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. mm is addmm
  * without a bias, and MatMul has one behind it or none. */
-static uint64_t spelling_of(const fb_graph *g, fb_node n) {
-    const fb_node_row *row = fb_node_at(g, n);
-    fb_linear linear;
-    if (row->opcode == FB_CALL_MODULE) return 0;
-    if (!fb_linear_at(g, n, &linear)) return (uint64_t)row->target.id << 3 | 4;
-    uint64_t held = (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
-    row = fb_node_at(g, linear.origin);
-    if (linear.form >= FB_LINEAR_ADDMM) return (uint64_t)(uintptr_t)fb_made_target(g, n, FB_MADE_ADDMM) << 3 | held;
-    return (uint64_t)row->target.id << 3 | 4 | held;
+static uint64_t spelling_of(const fb_graph *g, const fb_host *host) {
+    const fb_linear *linear = &host->linear;
+    if (host->layer.module.id) return 0;
+    uint64_t target = (uint64_t)fb_node_at(g, host->layer.origin)->target.id << 3 | 4;
+    if (!host->is_linear) return target;
+    uint64_t held = (uint64_t)linear->is_packed << 1 | (linear->transposition.id != 0);
+    if (linear->form < FB_LINEAR_ADDMM) return target | held;
+    return (uint64_t)(uintptr_t)fb_made_target(g, linear->node, FB_MADE_ADDMM) << 3 | held;
 }
 
 /* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
 static size_t match_spelled_alike(fb_matcher *m, fb_node shared, candidate *candidates, candidate *alike, size_t count) {
     size_t alike_count = 0, rest = 0;
-    uint64_t spelling = spelling_of(m->graph, candidates[0].node);
+    uint64_t spelling = spelling_of(m->graph, &candidates[0].reader->host);
     for (size_t i = 0; i < count; i++) {
-        bool is_alike = spelling_of(m->graph, candidates[i].node) == spelling;
+        bool is_alike = spelling_of(m->graph, &candidates[i].reader->host) == spelling;
         if (is_alike) alike[alike_count++] = candidates[i];
         else candidates[rest++] = candidates[i];
     }
@@ -457,83 +463,97 @@ static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
     t->count = 1;
 }
 
-static int by_ordinal(const void *a, const void *b) {
-    const candidate *one = a, *two = b;
+/* The calls of layers of the kind that read the views. */
+typedef struct readers {
+    reader *rows;
+    size_t count, capacity;
+} readers;
+
+static void list_readers(fb_matcher *m, const twins *t, bool is_linear, readers *list) {
+    const fb_graph *g = m->graph;
+    for (size_t i = 0; i < t->count; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e && !m->failed; e = fb_user_next(g, e)) {
+            fb_node n = fb_edge_user(g, e);
+            fb_host host;
+            if (!read_call(g, n, t->views[i], is_linear, &host)) continue;
+            m->failed |= !FB_GROW(list->rows, list->count, list->capacity);
+            if (m->failed) return;
+            list->rows[list->count++] = (reader){.node = n, .ordinal = fb_node_at(g, n)->ordinal, .view = i, .host = host};
+        }
+    }
+}
+
+static int by_view(const void *a, const void *b) {
+    const reader *one = a, *two = b;
+    if (one->view != two->view) return one->view < two->view ? -1 : 1;
     return (one->ordinal > two->ordinal) - (one->ordinal < two->ordinal);
 }
 
-static size_t count_calls(const fb_graph *g, const twins *t, bool is_linear) {
-    size_t count = 0;
-    for (size_t i = 0; i < t->count; i++) {
-        for (uint32_t e = fb_user_first(g, t->views[i]); e; e = fb_user_next(g, e))
-            count += is_call(g, fb_edge_user(g, e), t->views[i], is_linear);
-    }
-    return count;
+static int by_ordinal(const void *a, const void *b) {
+    const reader *one = ((const candidate *)a)->reader, *two = ((const candidate *)b)->reader;
+    return (one->ordinal > two->ordinal) - (one->ordinal < two->ordinal);
 }
 
 /* Why a layer that reads one of the views does not read what the others read. */
-static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb_node layer) {
+static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, const reader *r) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
-    uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal,
-             at = fb_node_at(g, layer)->ordinal;
+    fb_node view = t->views[r->view];
+    uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal;
     if (!alias) return FB_NO_OBSTACLE;
-    if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at))
+    if (fb_mutated_between(alias, t->input, first, r->ordinal) || fb_mutated_between(alias, view, own, r->ordinal))
         return (fb_obstacle){"input-mutated", "its input is a view of a tensor, and something writes that tensor first"};
-    return fb_mode_switched_between(alias, first, at) ? meanings[MODE] : FB_NO_OBSTACLE;
+    return fb_mode_switched_between(alias, first, r->ordinal) ? meanings[MODE] : FB_NO_OBSTACLE;
 }
 
-/* Keeps only the value itself of its twins where they do not all give the same; that is then said, once. */
-static void separate_twins(fb_matcher *m, fb_node shared, bool is_linear, twins *t) {
-    const fb_graph *g = m->graph;
+/* Keeps only the readers of the value itself where its twins do not all give the same; that is then said, once. False when they
+ * do, and were seen with the first of them. */
+static bool separate_twins(fb_matcher *m, fb_node shared, const twins *t, readers *list) {
     fb_obstacle stands = FB_NO_OBSTACLE;
-    fb_node at = {0};
-    for (size_t i = 0; t->count > 1 && i < t->count && !stands.code; i++) {
-        for (uint32_t e = fb_user_first(g, t->views[i]); e && !stands.code; e = fb_user_next(g, e)) {
-            at = fb_edge_user(g, e);
-            if (is_call(g, at, t->views[i], is_linear)) stands = twin_obstacle(m, t, t->views[i], at);
-        }
+    size_t at = 0, kept = 0;
+    for (; t->count > 1 && at < list->count; at++) {
+        stands = twin_obstacle(m, t, &list->rows[at]);
+        if (stands.code) break;
     }
-    if (!stands.code) return;
-    if (t->views[0].id == shared.id && !fb_is_marked(m, at)) fb_refuse_for(m, stands, &at, 1);
-    t->views[0] = shared;
-    t->count = 1;
+    if (!stands.code) return t->views[0].id == shared.id;
+    if (t->views[0].id == shared.id && !fb_is_marked(m, list->rows[at].node)) fb_refuse_for(m, stands, &list->rows[at].node, 1);
+    for (size_t i = 0; i < list->count; i++)
+        if (t->views[list->rows[i].view].id == shared.id) list->rows[kept++] = list->rows[i];
+    list->count = kept;
+    return true;
 }
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
-/* Layers that can be merged and read one of the views: in document order. */
-static size_t read_candidates(fb_matcher *m, const twins *t, bool is_linear, candidate *candidates) {
-    const fb_graph *g = m->graph;
+/* Layers that can be merged, in document order. */
+static size_t make_candidates(fb_matcher *m, const readers *list, candidate *candidates) {
     size_t count = 0;
-    for (size_t k = 0; k < t->count && !m->failed; k++) {
-        size_t user_count = 0;
-        fb_node *users = fb_users_in_order(g, t->views[k], &user_count);
-        m->failed |= !users;
-        for (size_t i = 0; !m->failed && i < user_count; i++)
-            count += read_candidate(m, users[i], t->views[k], is_linear, &candidates[count]);
-        free(users);
-    }
-    if (t->count > 1) fb_sort(candidates, count, sizeof *candidates, by_ordinal);
+    fb_sort(list->rows, list->count, sizeof *list->rows, by_view);
+    for (size_t i = 0; !m->failed && i < list->count; i++) count += make_candidate(m, &list->rows[i], &candidates[count]);
+    if (list->count && list->rows[list->count - 1].view) fb_sort(candidates, count, sizeof *candidates, by_ordinal);
     return count;
+}
+
+static void match_readers(fb_matcher *m, fb_node shared, const readers *list) {
+    candidate *candidates = malloc((list->count + 1) * sizeof *candidates), *alike = malloc((list->count + 1) * sizeof *alike);
+    m->failed |= !candidates || !alike;
+    size_t count = m->failed ? 0 : make_candidates(m, list, candidates);
+    while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);
+    free(candidates);
+    free(alike);
 }
 
 void fb_match_parallel(fb_matcher *m, fb_node shared, bool is_linear) {
     const fb_graph *g = m->graph;
     twins t;
+    readers list = {0};
     if (!fb_node_at(g, shared)->user_count) return;
     list_twins(g, shared, &t);
     if (t.count == 1 && fb_node_at(g, shared)->user_count < 2) return;
-    size_t calls = count_calls(g, &t, is_linear);
-    if (calls < 2 || !fb_matcher_takes(m, (unsigned)t.count)) return;
-    separate_twins(m, shared, is_linear, &t);
-    if (t.views[0].id != shared.id) return; /* seen with the first of them */
-    candidate *candidates = malloc(calls * sizeof *candidates), *alike = malloc(calls * sizeof *alike);
-    m->failed |= !candidates || !alike;
-    size_t count = m->failed ? 0 : read_candidates(m, &t, is_linear, candidates);
-    while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);
-    free(candidates);
-    free(alike);
+    list_readers(m, &t, is_linear, &list);
+    if (list.count >= 2 && fb_matcher_takes(m, (unsigned)t.count) && separate_twins(m, shared, &t, &list))
+        match_readers(m, shared, &list);
+    free(list.rows);
 }
 
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */
@@ -571,11 +591,5 @@ static void edit_hosts(fb_rewrite *rw, const fb_host *hosts, size_t count) {
 }
 
 void fb_edit_parallel(fb_rewrite *rw, const fb_match *match) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_host *hosts = malloc(match->count * sizeof *hosts);
-    bool ok = hosts != NULL;
-    if (!ok) fb_graph_fail_memory(g);
-    for (size_t i = 0; ok && i < match->count; i++) ok = fb_host_at(g, match->nodes[i], &hosts[i]);
-    if (ok) edit_hosts(rw, hosts, match->count);
-    free(hosts);
+    edit_hosts(rw, match->data, match->count * sizeof *match->nodes / sizeof(fb_host));
 }
