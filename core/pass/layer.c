@@ -397,15 +397,15 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
 }
 
 /* A Linear's config says its sizes. */
-static void keep_config(fb_rewrite *rw, fb_module module) {
+static void keep_config(fb_rewrite *rw, fb_module module, fb_tensor weight) {
+    static const char *const keys[] = {"out_features", "in_features"};
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_linear linear;
-    int64_t outputs, inputs;
-    if (!fb_linear_of_module(g, module, &linear)) return;
-    if (!fb_config_int(g, module, "out_features", linear.out_features, &outputs) || outputs != linear.out_features)
-        fb_set_config(rw, module, "out_features", fb_make_int(g, linear.out_features));
-    if (!fb_config_int(g, module, "in_features", linear.in_features, &inputs) || inputs != linear.in_features)
-        fb_set_config(rw, module, "in_features", fb_make_int(g, linear.in_features));
+    if (fb_module_op(g, module) != FB_OP_LINEAR || !weight.id) return;
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t size = fb_shape_size(g, fb_tensor_at(g, weight)->shape, axis), said;
+        if (!fb_config_int(g, module, keys[axis], size, &said) || said != size)
+            fb_set_config(rw, module, keys[axis], fb_make_int(g, size));
+    }
 }
 
 void fb_layer_set_weight(fb_rewrite *rw, const fb_layer *layer, fb_value recipe) {
@@ -416,8 +416,8 @@ void fb_layer_set_weight(fb_rewrite *rw, const fb_layer *layer, fb_value recipe)
         if (layer->weight_factor != 1) fb_remove_argument(rw, layer->origin, "alpha");
         return;
     }
-    fb_put_parameter(rw, layer->module, "weight", recipe, (fb_dtype)old->dtype, old->requires_grad);
-    keep_config(rw, layer->module);
+    keep_config(rw, layer->module,
+                fb_put_parameter(rw, layer->module, "weight", recipe, (fb_dtype)old->dtype, old->requires_grad));
 }
 
 void fb_layer_set_bias(fb_rewrite *rw, const fb_layer *layer, fb_value recipe) {

@@ -34,24 +34,26 @@ static bool find_linear(fb_matcher *m, fb_node n, fb_linear *linear) {
     return linear->bias.id;
 }
 
+/* A match is the Linear as it was read, and behind it its calls. */
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     fb_linear linear;
     if (!find_linear(m, n, &linear)) return;
     fb_layer layer = fb_linear_layer(&linear);
-    fb_buffer calls = {0};
+    fb_buffer found = {0};
+    fb_buffer_append(&found, &linear, sizeof linear);
     bool is_marked = false, is_plain = true;
     for (fb_node call = n; call.id; call = fb_layer_next_call(m->usage, &layer, call)) {
-        fb_buffer_append(&calls, &call, sizeof call);
+        fb_buffer_append(&found, &call, sizeof call);
         is_marked |= fb_is_marked(m, call);
         is_plain &= !layer.module.id || (fb_call_has_only(g, call, "input") && fb_call_argument_node(g, call, "input").id);
     }
-    const fb_node *nodes = (const fb_node *)(const void *)calls.data;
-    size_t count = calls.size / sizeof *nodes;
+    const fb_node *nodes = found.failed ? NULL : (const fb_node *)(const void *)(found.data + sizeof linear);
+    size_t count = (found.size - sizeof linear) / sizeof *nodes;
     const fb_tensor_row *weight = fb_tensor_at(g, linear.weight), *bias = fb_tensor_at(g, linear.bias);
     fb_obstacle obstacle = fb_ones_obstacle(g, &linear);
     if (!obstacle.code) obstacle = fb_layer_obstacle(m, &layer);
-    if (calls.failed) m->failed = true;
+    if (found.failed) m->failed = true;
     else if (is_marked) (void)0; /* refused already, as already-transformed */
     else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
     else if (linear.form == FB_LINEAR_ADDMM)
@@ -63,23 +65,23 @@ static void match(fb_matcher *m, fb_node n) {
     else if (weight->requires_grad != bias->requires_grad)
         fb_refuse(m, "requires-grad", nodes, count,
                   "only one of weight and bias is trained, and one tensor cannot be half trained");
-    else fb_match_found(m, nodes, count);
-    fb_buffer_free(&calls);
+    else fb_match_found_as(m, found.data, found.size);
+    fb_buffer_free(&found);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_linear linear;
-    if (!fb_linear_at(g, match->nodes[0], &linear)) return;
-    fb_layer layer = fb_linear_layer(&linear);
-    for (size_t i = 0; i < match->count; i++) {
-        fb_node n = layer.module.id ? match->nodes[i] : layer.origin;
+    const fb_linear *linear = match->data;
+    const fb_node *end = match->nodes + match->count;
+    fb_layer layer = fb_linear_layer(linear);
+    for (const fb_node *call = (const fb_node *)(const void *)(linear + 1); call < end; call++) {
+        fb_node n = layer.module.id ? *call : layer.origin;
         fb_value x = fb_call_argument(g, n, "input");
-        fb_set_argument(rw, n, "input", fb_make_node(g, fb_build_ones(rw, n, x, linear.dtype)));
+        fb_set_argument(rw, n, "input", fb_make_node(g, fb_build_ones(rw, n, x, linear->dtype)));
         fb_mark(rw, n);
     }
-    int axis = linear.is_packed ? 0 : 1; /* of the weight's inputs */
-    int64_t sizes[2] = {linear.out_features, linear.out_features};
+    int axis = linear->is_packed ? 0 : 1; /* of the weight's inputs */
+    int64_t sizes[2] = {linear->out_features, linear->out_features};
     sizes[axis] = 1;
     fb_value column = fb_recipe_reshape(g, fb_layer_bias(g, &layer), sizes, 2);
     fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, axis, (fb_value[]){fb_layer_weight(g, &layer), column}, 2));
