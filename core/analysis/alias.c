@@ -185,9 +185,9 @@ static bool only_reads(const builder *b) {
     return is_quiet && has_program;
 }
 
-static bool is_switch(const fb_graph *graph, fb_node node) {
-    return fb_op_is(graph, node, FB_OP_SET_MODE) || fb_op_is(graph, node, FB_OP_ENTER_AUTOCAST) ||
-           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST) || fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_VMAP_LEVEL;
+static bool is_switch(fb_op op) {
+    return op == FB_OP_SET_MODE || op == FB_OP_ENTER_AUTOCAST || op == FB_OP_EXIT_AUTOCAST ||
+           fb_op_facts_of(op)->flags & FB_FACT_VMAP_LEVEL;
 }
 
 static void add_call(builder *b, const fb_node_row *row) {
@@ -201,7 +201,8 @@ static void add_call(builder *b, const fb_node_row *row) {
     if (effects.may_alias_all) touch_all_inputs(b);
     if (row->opcode == FB_CALL_MODULE && row->module.id && effects.mutates_module) write_module(b, row->module);
     if (row->opcode == FB_CALL_MODULE && effects.is_unknown) add_write(b, world(b->alias));
-    if (is_switch(graph, node) || (effects.is_unknown && reads_numbers_only(b))) switch_mode(b);
+    if ((effects.has_effect && is_switch(fb_node_op(graph, node))) || (effects.is_unknown && reads_numbers_only(b)))
+        switch_mode(b);
 }
 
 static void add_node(builder *b, fb_node node) {
@@ -384,6 +385,10 @@ bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, ui
 
 bool fb_mode_switched_between(const fb_alias *alias, uint32_t after, uint32_t before) {
     return is_written_between(alias, root_of(alias, mode(alias)), after, before);
+}
+
+bool fb_any_is_mutated(const fb_alias *alias) {
+    return alias->write_start;
 }
 
 static bool class_is_written(const fb_alias *alias, uint32_t element) {

@@ -24,6 +24,7 @@ bool fb_mutated_after(const fb_alias *analysis, fb_node value, uint32_t after);
  * only carried (fb_tensor_is_carried) counts as one, so that no pass touches it; fb_tensor_is_written asks for the program. */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
+bool fb_any_is_mutated(const fb_alias *analysis); /* a value or a tensor of the graph */
 bool fb_tensor_is_written(const fb_alias *analysis, fb_tensor tensor);
 /* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. */
 uint32_t fb_memory_of(const fb_alias *analysis, fb_node value);

@@ -5,15 +5,15 @@
 #include "core/analysis/view.h"
 
 static const char *parameters_of(const fb_graph *graph, fb_node node, fb_op op) {
-    return fb_op_parameters(op, (fb_opcode)fb_node_at(graph, node)->opcode, fb_node_target(graph, node));
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *target = fb_op_facts_of(op)->native ? fb_text(graph, row->target) : "";
+    return fb_op_parameters(op, (fb_opcode)row->opcode, target);
 }
 
 /* Is `name` among the first `count` parameters? At *index, then. */
-static bool find_position(const char *parameters, const char *name, uint32_t count, uint32_t *index) {
-    size_t length = strlen(name);
-    const char *at = parameters;
+static bool find_position(const char *at, const char *name, uint32_t count, uint32_t *index) {
     for (*index = 0; at && *index < count; (*index)++) {
-        if (fb_parameter_is(at, name, length)) return true;
+        if (fb_parameter_is(at, name)) return true;
         at = fb_parameter_next(at);
     }
     return false;
@@ -49,7 +49,7 @@ bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *par
 
 bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter) {
     const char *star = strchr(parameters_of(graph, node, fb_node_op(graph, node)), '*');
-    return star && fb_parameter_is(star, parameter, strlen(parameter));
+    return star && fb_parameter_is(star, parameter);
 }
 
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter) {

@@ -501,7 +501,8 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     if (effects.mutates_input && effects.may_alias_all) return false; /* put into a list that others read */
     /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */
     if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
-    if (fb_layout_of(graph, user) == FB_LAYOUT_ROWS_OF_ROWS && of.layout != ONE_ROW) return false;
+    bool may_fail = facts->layout == FB_LAYOUT_ROWS_OF_ROWS || facts->unbatched == FB_LAYOUT_ROWS_OF_ROWS;
+    if (may_fail && of.layout != ONE_ROW && fb_layout_of(graph, user) == FB_LAYOUT_ROWS_OF_ROWS) return false;
     if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
     bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
     if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so as well */

@@ -325,11 +325,9 @@ void fb_module_check(const fb_graph *graph, fb_module module, size_t position, f
 }
 
 static bool has_tensor_named(const module_facts *facts, const char *name) {
-    char word[96];
-    for (const char *list = facts->tensors; next_word(&list, word);) {
-        word[strcspn(word, "?~=")] = '\0';
-        if (strcmp(word, name) == 0) return true;
-    }
+    size_t length = strlen(name);
+    for (const char *at = facts->tensors; *at; at = strchrnul(at, ' '), at += *at == ' ')
+        if (strncmp(at, name, length) == 0 && strcspn(at, "?~=") == length) return true;
     return false;
 }
 

@@ -32,10 +32,10 @@ bool fb_is_keyword_for(const char *keyword, const char *parameter) {
 }
 
 static bool is_named(const char *at, const char *keyword) {
-    if (fb_parameter_is(at, keyword, strlen(keyword))) return true;
+    if (fb_parameter_is(at, keyword)) return true;
     for (size_t i = 0; i < OTHER_KEYWORDS; i++) {
         const char *own = other_keywords[i][0];
-        if (strcmp(keyword, other_keywords[i][1]) == 0 && fb_parameter_is(at, own, strlen(own))) return true;
+        if (strcmp(keyword, other_keywords[i][1]) == 0 && fb_parameter_is(at, own)) return true;
     }
     return false;
 }
@@ -49,10 +49,9 @@ bool fb_parameters_have(const char *list, const char *name) {
 bool fb_op_has_parameter(fb_op op, const char *name) {
     const fb_op_facts *facts = fb_op_facts_of(op);
     const char *lists[] = {facts->parameters, facts->native, facts->method, facts->forward};
-    size_t length = strlen(name);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (const char *at = lists[i]; at; at = fb_parameter_next(at)) {
-            if (fb_parameter_is(at, name, length)) return true;
+            if (fb_parameter_is(at, name)) return true;
         }
     }
     return false;

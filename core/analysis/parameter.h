@@ -26,9 +26,10 @@ static inline const char *fb_parameter_name(const char *at, size_t *length) {
     *length = strcspn(at, ",=");
     return at;
 }
-static inline bool fb_parameter_is(const char *at, const char *name, size_t length) {
+static inline bool fb_parameter_is(const char *at, const char *name) {
     if (*at == '*') at++;
-    return strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '=' || !at[length]);
+    while (*name && *at == *name) at++, name++;
+    return !*name && (*at == ',' || *at == '=' || !*at);
 }
 /* The one at that position; NULL when there is none. */
 const char *fb_parameter_at(const char *list, size_t position);

@@ -22,23 +22,32 @@ static bool read_swap(const fb_shape_call *call, int rank, int *dims) {
     return true;
 }
 
-static bool read_form(const fb_shape_call *call, fb_rearrange *found) {
+/* False for operators that rearrange nothing. */
+static bool form_of(fb_op op, fb_rearrange *found) {
     found->form = FB_REARRANGE_PERMUTE;
-    switch ((fb_shape_rule)fb_op_facts_of(call->op)->shape) {
+    switch ((fb_shape_rule)fb_op_facts_of(op)->shape) {
     case FB_SHAPE_VIEW:
     case FB_SHAPE_FLATTEN:
     case FB_SHAPE_UNFLATTEN:
     case FB_SHAPE_UNSQUEEZE:
     case FB_SHAPE_SQUEEZE: found->form = FB_REARRANGE_RESHAPE; return true;
+    case FB_SHAPE_PERMUTE:
+    case FB_SHAPE_TRANSPOSE:
+    case FB_SHAPE_T: return true;
+    default: found->form = FB_REARRANGE_CONTIGUOUS; return op == FB_OP_CONTIGUOUS;
+    }
+}
+
+static bool read_dims(const fb_shape_call *call, fb_rearrange *found) {
+    if (found->form == FB_REARRANGE_RESHAPE) return true;
+    switch ((fb_shape_rule)fb_op_facts_of(call->op)->shape) {
     case FB_SHAPE_PERMUTE: return read_permutation(call, found->rank, found->dims);
     case FB_SHAPE_TRANSPOSE: return read_swap(call, found->rank, found->dims);
     case FB_SHAPE_T:
         for (int i = 0; i < found->rank; i++) found->dims[i] = found->rank - 1 - i;
         return found->rank <= 2;
-    default: break;
+    default: return fb_call_has_only(call->graph, call->node, "input");
     }
-    found->form = FB_REARRANGE_CONTIGUOUS;
-    return call->op == FB_OP_CONTIGUOUS && fb_call_has_only(call->graph, call->node, "input");
 }
 
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
@@ -47,14 +56,14 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     if (fb_graph_is_onnx(graph))
         return row->shape.id && fb_onnx_rearrange(graph, node, fb_shape_rank(graph, row->shape), found) &&
                fb_node_at(graph, found->input)->shape.id && !fb_op_effects(graph, node).is_named;
-    if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id) return false;
+    if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id || !form_of(op, found)) return false;
     fb_shape_call call = {.graph = graph, .node = node, .op = op, .is_module = row->opcode == FB_CALL_MODULE};
     found->node = node;
     found->input = fb_value_node(graph, fb_first_argument(graph, node));
     found->rank = fb_shape_rank(graph, row->shape);
     if (!found->input.id || found->rank > FB_MAX_RANK) return false;
     const fb_node_row *input = fb_node_at(graph, found->input);
-    return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found) &&
+    return input->shape.id && row->dtype && row->dtype == input->dtype && read_dims(&call, found) &&
            !fb_op_effects(graph, node).is_unknown;
 }
 

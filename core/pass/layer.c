@@ -56,24 +56,25 @@ static fb_layer conv_layer(const fb_conv *conv) {
 }
 
 bool fb_host_at(const fb_graph *g, fb_node node, fb_host *out) {
-    *out = (fb_host){0};
-    out->is_linear = fb_linear_at(g, node, &out->linear);
-    const fb_linear *linear = &out->linear;
-    const fb_conv *conv = &out->conv;
-    if (out->is_linear) {
-        out->layer = fb_linear_layer(linear);
-        out->inputs = linear->in_features;
-        out->outputs = linear->out_features;
-        out->dtype = linear->dtype;
-        out->training = linear->training;
-    } else if (fb_conv_at(g, node, &out->conv)) {
-        out->layer = conv_layer(conv);
-        out->inputs = conv->in_channels;
-        out->outputs = conv->out_channels;
-        out->dtype = conv->dtype;
-        out->training = conv->training;
-    }
-    return out->layer.call.id;
+    fb_linear linear;
+    fb_conv conv;
+    bool is_linear = fb_linear_at(g, node, &linear), is_conv = !is_linear && fb_conv_at(g, node, &conv);
+    if (is_linear)
+        *out = (fb_host){.layer = fb_linear_layer(&linear),
+                         .is_linear = true,
+                         .linear = linear,
+                         .inputs = linear.in_features,
+                         .outputs = linear.out_features,
+                         .dtype = linear.dtype,
+                         .training = linear.training};
+    if (is_conv)
+        *out = (fb_host){.layer = conv_layer(&conv),
+                         .conv = conv,
+                         .inputs = conv.in_channels,
+                         .outputs = conv.out_channels,
+                         .dtype = conv.dtype,
+                         .training = conv.training};
+    return is_linear || is_conv;
 }
 
 /* ---- match ------------------------------------------------------------------------------------------------------------- */

@@ -109,6 +109,7 @@ static void match_largest_group(fb_matcher *m, const candidate *candidates, size
     if (count < 2) return;
     const candidate *model = in_largest(m, candidates, count);
     fb_buffer hosts = {0}, group = {0};
+    fb_buffer_reserve(&hosts, count * sizeof(fb_host));
     size_t calls = 0, left = 1; /* of the group, and of the layer that it becomes */
     for (size_t i = 0; i < count; i++) {
         const fb_layer *layer = &candidates[i].reader->host.layer;
@@ -314,6 +315,7 @@ static bool is_linear_like_call(const fb_graph *g, fb_node n, fb_node shared) {
 
 /* Reads a layer of the kind, on the shared value, or what looks like a Linear. False: it is neither. */
 static bool read_call(const fb_graph *g, fb_node n, fb_node shared, bool is_linear, fb_host *host) {
+    *host = (fb_host){0};
     if (!fb_host_at(g, fb_with_bias(g, n), host)) return is_linear && is_linear_like_call(g, n, shared);
     return host->is_linear == is_linear && input_of(host).id == shared.id;
 }
@@ -340,8 +342,8 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     if (fb_dialect_facts_of(g)->has_split && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
         return (fb_obstacle){"unknown-shape", "the shape of its result is not recorded"};
     if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
-    if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
-    if (host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
+    if (!host->is_linear && host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
+    if (!host->is_linear && host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
     if (layer->bias.id && fb_tensor_at(g, layer->bias)->dtype != host->dtype)
         return (fb_obstacle){"dtype", "its weight and its bias have different dtypes"};
     fb_obstacle stands = fb_layer_obstacle(m, layer);
@@ -445,7 +447,8 @@ static bool is_same_call(const fb_graph *g, const fb_node_row *a, const fb_node_
 }
 
 static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
-    *t = (twins){.input = fb_view_input(g, shared, NULL)};
+    t->input = fb_view_input(g, shared, NULL);
+    t->count = 0;
     const fb_node_row *row = fb_node_at(g, shared);
     bool has_itself = false;
     int seen = 0;

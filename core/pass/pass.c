@@ -132,6 +132,7 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
     }
     tensor_watch watch = {.alias = fb_matcher_alias(matcher)};
     if (!watch.alias) return FB_OUT_OF_MEMORY;
+    if (!fb_any_is_mutated(watch.alias)) return FB_NO_OBSTACLE;
     fb_value_visit_tensors(graph, fb_module_at(graph, module)->parameters, watch_tensor, &watch);
     fb_value_visit_tensors(graph, fb_module_at(graph, module)->buffers, watch_tensor, &watch);
     return watch.is_mutated ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;

@@ -35,7 +35,7 @@ static fb_op activation_find(const char *name) {
 /* The first is the input. */
 static bool has_parameter(fb_op op, const char *name) {
     const char *at = fb_parameter_next(fb_op_facts_of(op)->parameters);
-    while (at && !fb_parameter_is(at, name, strlen(name))) at = fb_parameter_next(at);
+    while (at && !fb_parameter_is(at, name)) at = fb_parameter_next(at);
     return at != NULL;
 }
 

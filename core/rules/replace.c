@@ -73,7 +73,7 @@ static fb_value build_term(building *b, const fb_rule_term *term) {
 static bool stands_at(const fb_rule_call *call, const char *name, size_t position, fb_opcode opcode, const char *target) {
     if (!call->operator_count) return true;
     const char *at = fb_parameter_at(fb_op_parameters(call->operators[0], opcode, target), position);
-    return at && fb_parameter_is(at, name, strlen(name));
+    return at && fb_parameter_is(at, name);
 }
 
 /* A call in the place of another one keeps the keywords of those parameters that both have. */
