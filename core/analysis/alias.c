@@ -37,6 +37,7 @@ typedef struct builder {
     uint32_t node;   /* the element at hand */
     uint32_t ordinal;
     bool is_written;
+    bool has_carried;     /* tensors */
     bool has_values_only; /* nothing writes, and nothing shares memory: ONNX */
     bool out_of_memory;
 } builder;
@@ -285,7 +286,9 @@ static void add_tensors(builder *b, const fb_usage *usage) {
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         b->node = element_of_tensor(alias, t);
         touch_source(b, fb_tensor_at(graph, t)->recipe);
-        if (fb_tensor_is_carried(graph, t)) unite(alias, b->node, world(alias)); /* which share memory is not known */
+        if (!fb_tensor_is_carried(graph, t)) continue;
+        b->has_carried = true;
+        unite(alias, b->node, world(alias)); /* which share memory is not known */
     }
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         bool is_out_of_sight = b->is_nested[m.id] || fb_module_is_inside_call(usage, m);
@@ -297,7 +300,7 @@ static void add_tensors(builder *b, const fb_usage *usage) {
 static void write_carried_tensors(builder *b) {
     const fb_graph *graph = b->alias->graph;
     b->ordinal = AFTERWARDS;
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next)
+    for (fb_tensor t = fb_first_tensor(graph); t.id && b->has_carried; t = fb_tensor_at(graph, t)->next)
         if (fb_tensor_is_carried(graph, t)) add_write(b, element_of_tensor(b->alias, t));
 }
 

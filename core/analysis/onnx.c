@@ -405,11 +405,11 @@ static bool gives_zeros(const fb_graph *graph, fb_value value, int depth) {
 
 size_t fb_onnx_needless_inputs(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
-    const fb_onnx_facts *facts = row->opcode == FB_CALL_FUNCTION ? fb_onnx_facts_of(fb_node_target(graph, node)) : NULL;
+    bool may_be = fb_graph_is_onnx(graph) && row->opcode == FB_CALL_FUNCTION;
+    const fb_onnx_facts *facts = may_be ? fb_onnx_facts_of(fb_node_target(graph, node)) : NULL;
     const fb_value_row *args = fb_value_at(graph, row->args);
     enum { FIRST_STATE = 5, STATES = 2 };
-    bool is_it = fb_graph_is_onnx(graph) && facts && facts->zeros == FB_ONNX_STATES && args->count > FIRST_STATE &&
-                 args->count <= FIRST_STATE + STATES;
+    bool is_it = facts && facts->zeros == FB_ONNX_STATES && args->count > FIRST_STATE && args->count <= FIRST_STATE + STATES;
     for (uint32_t i = FIRST_STATE; i < args->count && is_it; i++)
         is_it = is_absent(graph, args->items[i]) || gives_zeros(graph, args->items[i], MAX_CHAIN);
     return is_it ? FIRST_STATE : 0;

@@ -896,12 +896,12 @@ static fb_division_form division_form(const fb_graph *graph, fb_node node) {
 
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division) {
     fb_op op = fb_node_op(graph, node);
-    fb_division found = {.node = node};
     if (op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE) return false;
-    found.form = division_form(graph, node);
-    found.numerator = fb_call_argument(graph, node, "input");
-    found.divisor = fb_call_argument(graph, node, "other");
-    found.rounding_mode = fb_call_argument(graph, node, "rounding_mode");
+    fb_division found = {.node = node,
+                         .form = division_form(graph, node),
+                         .numerator = fb_call_argument(graph, node, "input"),
+                         .divisor = fb_call_argument(graph, node, "other"),
+                         .rounding_mode = fb_call_argument(graph, node, "rounding_mode")};
     if (!found.numerator.id || !found.divisor.id) return false;
     *division = found;
     return true;

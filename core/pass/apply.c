@@ -54,10 +54,14 @@ static size_t count_made(const fb_rewrite *rewrite) {
     return fb_rewrite_made_names(rewrite)->size / sizeof(fb_made_name);
 }
 
+static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *arena) {
+    fb_symbol name = fb_node_at(graph, node)->name;
+    return fb_arena_text(arena, fb_text(graph, name), fb_text_length(graph, name));
+}
+
 static const char *first_name(fb_rewrite *rewrite, fb_arena *arena) {
     fb_node node = fb_rewrite_first_node(rewrite);
-    const char *name = node.id ? fb_node_name(fb_rewrite_graph(rewrite), node) : "";
-    return fb_arena_text(arena, name, strlen(name));
+    return node.id ? keep_name(fb_rewrite_graph(rewrite), node, arena) : fb_arena_text(arena, "", 0);
 }
 
 /* Edits the matches that are not left out. `matches` may be NULL; their names are noted unless they have some. False when
@@ -89,10 +93,6 @@ static bool edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher 
         ok = one->name != NULL;
     }
     return ok;
-}
-
-static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *arena) {
-    return fb_arena_text(arena, fb_node_name(graph, node), strlen(fb_node_name(graph, node)));
 }
 
 typedef struct name_list {

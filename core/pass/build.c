@@ -97,7 +97,7 @@ fb_value fb_spread_args(fb_graph *g, fb_node like, fb_value x, const fb_value *i
 fb_value fb_part_args(fb_graph *g, fb_node like, fb_value x, int64_t dim, int behind, int64_t from, int64_t to) {
     fb_value start = fb_make_int(g, from), end = fb_make_int(g, to), none = FB_VALUE_NONE;
     if (dialect_of(g, like) == ATEN) return FB_ARGS(g, x, fb_make_int(g, dim), start, end);
-    fb_value whole = fb_make_slice(g, none, none, none);
+    fb_value whole = behind ? fb_make_slice(g, none, none, none) : none;
     fb_value place[] = {FB_TEXT(g, FB_ELLIPSIS, ""), fb_make_slice(g, start, end, none), whole, whole, whole};
     return FB_ARGS(g, x, fb_make_tuple(g, place, 2 + (size_t)behind));
 }

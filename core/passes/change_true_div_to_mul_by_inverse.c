@@ -43,8 +43,15 @@ static fb_dtype dtype_of_result(fb_matcher *m, const fb_division *division) {
     return FB_DTYPE_UNKNOWN;
 }
 
+typedef struct found {
+    fb_division division;
+    double divisor;
+} found;
+
 /* False when it has been refused. */
-static bool has_inverse_in_range(fb_matcher *m, const fb_division *division, double divisor) {
+static bool has_inverse_in_range(fb_matcher *m, const found *f) {
+    const fb_division *division = &f->division;
+    double divisor = f->divisor;
     fb_dtype dtype = dtype_of_result(m, division);
     fb_dtype_range range;
     if (!dtype) return false;
@@ -77,43 +84,43 @@ static bool read_divisor(const fb_graph *g, const fb_division *division, double 
 
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
-    fb_division division;
-    double divisor;
-    if (!fb_division_at(g, n, &division) || fb_is_marked(m, n)) return;
-    if (!read_divisor(g, &division, &divisor)) {
-        fb_kind kind = fb_value_kind(g, division.divisor);
+    found f;
+    const fb_division *division = &f.division;
+    if (!fb_division_at(g, n, &f.division) || fb_is_marked(m, n)) return;
+    if (!read_divisor(g, division, &f.divisor)) {
+        fb_kind kind = fb_value_kind(g, division->divisor);
         if (kind == FB_TRUE || kind == FB_FALSE || kind == FB_BIG_INT || kind == FB_COMPLEX) {
             fb_refuse_node(m, "unsupported-constant", n, "the divisor is neither a 64-bit int nor a float");
         }
-    } else if (division.rounding_mode.id && fb_value_kind(g, division.rounding_mode) != FB_NONE) {
+    } else if (division->rounding_mode.id && fb_value_kind(g, division->rounding_mode) != FB_NONE) {
         fb_refuse_node(m, "rounding-mode", n, "a multiplication cannot replace a division that rounds");
-    } else if (has_more_arguments(g, &division)) {
+    } else if (has_more_arguments(g, division)) {
         fb_refuse_node(m, "unsupported-arguments", n, "it has arguments besides input, other and rounding_mode");
-    } else if (divisor == 0) {
+    } else if (f.divisor == 0) {
         fb_refuse_node(m, "division-by-zero", n, "zero has no inverse");
-    } else if (!isfinite(divisor)) {
+    } else if (!isfinite(f.divisor)) {
         fb_refuse_node(m, "non-finite-divisor", n, "inf and nan have no inverse");
-    } else if (has_inverse_in_range(m, &division, divisor)) {
-        fb_match_found(m, &n, 1);
+    } else if (has_inverse_in_range(m, &f)) {
+        fb_match_found_as(m, &f, sizeof f);
     }
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_node n = match->nodes[0];
-    fb_division division;
-    double divisor;
-    if (!fb_division_at(g, n, &division) || !read_divisor(g, &division, &divisor)) return;
-    if (division.form == FB_DIVISION_ONNX) {
-        fb_value inverse = fb_make_node(g, fb_build_constant(rw, n, fb_value_node(g, division.divisor), 1.0 / divisor));
+    const found *f = match->data;
+    const fb_division *division = &f->division;
+    fb_node n = division->node;
+    double inverse = 1.0 / f->divisor;
+    if (division->form == FB_DIVISION_ONNX) {
+        fb_value factor = fb_make_node(g, fb_build_constant(rw, n, fb_value_node(g, division->divisor), inverse));
         fb_release_reads(rw, n);
-        fb_build_over(rw, n, FB_MADE_MUL, FB_ARGS(g, division.numerator, inverse), FB_VALUE_EMPTY_MAP);
+        fb_build_over(rw, n, FB_MADE_MUL, FB_ARGS(g, division->numerator, factor), FB_VALUE_EMPTY_MAP);
         fb_mark(rw, n);
         return;
     }
-    fb_set_argument(rw, n, "other", fb_make_float(g, 1.0 / divisor));
+    fb_set_argument(rw, n, "other", fb_make_float(g, inverse));
     fb_remove_argument(rw, n, "rounding_mode");
-    switch (division.form) {
+    switch (division->form) {
     case FB_DIVISION_OPERATOR: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL); break;
     case FB_DIVISION_FUNCTION: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_FUNCTION); break;
     case FB_DIVISION_ATEN: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_ATEN); break;

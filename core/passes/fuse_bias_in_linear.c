@@ -46,7 +46,8 @@ static void match(fb_matcher *m, fb_node n) {
     for (fb_node call = n; call.id; call = fb_layer_next_call(m->usage, &layer, call)) {
         fb_buffer_append(&found, &call, sizeof call);
         is_marked |= fb_is_marked(m, call);
-        is_plain &= !layer.module.id || (fb_call_has_only(g, call, "input") && fb_call_argument_node(g, call, "input").id);
+        fb_value input = layer.module.id ? fb_call_only_argument(g, call, "input") : (fb_value){0};
+        is_plain &= !layer.module.id || (input.id && fb_value_node(g, input).id);
     }
     const fb_node *nodes = found.failed ? NULL : (const fb_node *)(const void *)(found.data + sizeof linear);
     size_t count = (found.size - sizeof linear) / sizeof *nodes;

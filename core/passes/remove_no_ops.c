@@ -173,12 +173,18 @@ typedef struct search {
     fb_matcher *m;
     const fb_alias *alias;
     fb_sharing *sharing;
-    gradient_flow *gradients;
-    written_memory *memories; /* NULL: not computed yet */
-    fb_node *left;            /* by node: its replacement, which for a chain is its beginning */
+    gradient_flow *gradients; /* NULL: not computed yet; the same for `memories` */
+    written_memory *memories;
+    fb_node *left; /* by node: its replacement, which for a chain is its beginning */
 } search;
 
 /* NULL when memory is out. */
+static const gradient_flow *gradients(search *s) {
+    if (!s->gradients) s->gradients = gradients_new(s->m->graph, s->alias, s->m->work);
+    s->m->failed |= !s->gradients;
+    return s->gradients;
+}
+
 static const written_memory *written(search *s) {
     if (!s->memories) s->memories = find_written(s->m->graph, s->alias, s->m->work);
     s->m->failed |= !s->memories;
@@ -283,7 +289,7 @@ static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead
     if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros"))
         return (fb_obstacle){"float-zero", "it makes 0.0 of -0.0; the parameter float_zeros allows that"};
     bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
-    if (is_detach && may_carry_gradient(s->gradients, found->input) && !parameter_flag(m->params, "detach"))
+    if (is_detach && !parameter_flag(m->params, "detach") && (!gradients(s) || may_carry_gradient(s->gradients, found->input)))
         return (fb_obstacle){"gradient", "a gradient may reach it, and ends here; the parameter detach allows to leave it out"};
     bool is_written = fb_is_mutated(s->alias, found->input);
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input)))
@@ -325,8 +331,7 @@ static void match_graph(fb_matcher *m) {
     search s = {.m = m, .alias = fb_matcher_alias(m)};
     s.sharing = s.alias ? fb_sharing_new(g, s.alias, m->work) : NULL;
     s.left = calloc(fb_node_limit(g), sizeof *s.left);
-    s.gradients = s.alias ? gradients_new(g, s.alias, m->work) : NULL;
-    m->failed |= !s.sharing || !s.left || !s.gradients;
+    m->failed |= !s.sharing || !s.left;
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
         for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
             fb_identity found;
