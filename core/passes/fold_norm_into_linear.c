@@ -21,6 +21,7 @@
 
 #include "core/analysis/infer.h"
 #include "core/analysis/memory_layout.h"
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/pass/build.h"
 #include "core/pass/layer.h"
@@ -29,14 +30,25 @@
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
-/* Is it a Linear's call that takes the value in? */
-static bool is_linear_of(const fb_graph *g, fb_node node, fb_node value) {
+/* The norm, a view, or a Linear: a match is these, in the order in which they were found. */
+typedef struct reader {
+    fb_node node;
+    bool is_linear;
     fb_linear linear;
-    return fb_linear_at(g, fb_with_bias(g, node), &linear) && linear.input.id == value.id;
+} reader;
+
+typedef struct readers {
+    reader *rows;
+    size_t count, capacity;
+} readers;
+
+static void add(fb_matcher *m, readers *list, reader row) {
+    m->failed |= !FB_GROW(list->rows, list->count, list->capacity);
+    if (!m->failed) list->rows[list->count++] = row;
 }
 
 /* Appends the Linears and the views that read the value. NULL, or why one of the readers prevents the fold. */
-static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *nodes) {
+static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, readers *list) {
     const fb_graph *g = m->graph;
     fb_obstacle obstacle = FB_NO_OBSTACLE;
     size_t count = 0;
@@ -44,9 +56,10 @@ static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *node
     m->failed |= !users;
     for (size_t i = 0; users && i < count && fb_matcher_goes_on(m); i++) {
         if (fb_reads_type_only_of(g, users[i], value)) continue;
-        if (is_linear_of(g, users[i], value) || fb_view_input(g, users[i], NULL).id == value.id) {
-            fb_node reader = fb_with_bias(g, users[i]);
-            fb_buffer_append(nodes, &reader, sizeof value);
+        reader row = {.node = fb_with_bias(g, users[i])};
+        row.is_linear = fb_linear_at(g, row.node, &row.linear);
+        if ((row.is_linear && row.linear.input.id == value.id) || fb_view_input(g, users[i], NULL).id == value.id) {
+            add(m, list, row);
             continue;
         }
         bool is_output = fb_node_at(g, users[i])->opcode == FB_OUTPUT;
@@ -58,17 +71,14 @@ static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *node
 }
 
 /* The norm, and all that read its value, directly or through views: the views and the Linears. */
-static fb_obstacle list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes) {
+static fb_obstacle list_readers(fb_matcher *m, fb_node norm, readers *list) {
     fb_obstacle obstacle = FB_NO_OBSTACLE;
-    fb_buffer_append(nodes, &norm, sizeof norm);
-    for (size_t i = 0; !m->failed && !nodes->failed && i < nodes->size / sizeof norm; i++) {
-        fb_node at = ((const fb_node *)(const void *)nodes->data)[i];
-        fb_linear linear;
-        if (i > 0 && fb_linear_at(m->graph, at, &linear)) continue;
-        fb_obstacle found = list_readers_of(m, at, nodes);
+    add(m, list, (reader){.node = norm});
+    for (size_t i = 0; !m->failed && i < list->count; i++) {
+        if (list->rows[i].is_linear) continue;
+        fb_obstacle found = list_readers_of(m, list->rows[i].node, list);
         if (found.code) obstacle = found;
     }
-    m->failed |= nodes->failed;
     return obstacle;
 }
 
@@ -113,25 +123,25 @@ static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_norm *norm, const fb
     return fb_range_obstacle(dtype, fmax(weight * scale, norm->bias.id ? fb_layer_largest_bias(m, &layer, dtype) + shift : 0));
 }
 
-static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call) {
+static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, const fb_linear *linear) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
-    fb_linear linear;
-    if (!alias || !fb_linear_at(g, call, &linear)) return FB_OUT_OF_MEMORY;
-    fb_layer layer = fb_linear_layer(&linear);
+    fb_node call = linear->node;
+    if (!alias) return FB_OUT_OF_MEMORY;
+    fb_layer layer = fb_linear_layer(linear);
     uint32_t from = fb_node_at(g, norm->node)->ordinal, to = fb_node_at(g, call)->ordinal;
-    fb_obstacle obstacle = views_obstacle(g, norm, &linear);
+    fb_obstacle obstacle = views_obstacle(g, norm, linear);
     if (obstacle.code) return obstacle;
-    if (norm->axes != 1 || norm->features != linear.in_features)
+    if (norm->axes != 1 || norm->features != linear->in_features)
         return (fb_obstacle){"shape-mismatch", "the norm does not normalise over the one dimension that the Linear takes in"};
-    if (norm->bias.id && linear.needs_sum)
+    if (norm->bias.id && linear->needs_sum)
         return (fb_obstacle){"unsupported-form", "a MatMul of more than two dimensions would need an Add for a bias"};
-    if (linear.training) return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
-    if (!has_dtype(g, norm, linear.dtype)) return (fb_obstacle){"dtype", "norm and Linear do not compute in one dtype"};
+    if (linear->training) return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
+    if (!has_dtype(g, norm, linear->dtype)) return (fb_obstacle){"dtype", "norm and Linear do not compute in one dtype"};
     if (fb_layer_call_count(m->usage, &layer) != 1)
         return (fb_obstacle){"shared-module", "the Linear is called more than once"};
     if ((obstacle = fb_layer_obstacle(m, &layer)).code) return obstacle;
-    if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, norm, &linear)).code) return obstacle;
+    if (m->report->pass->version > 1 && (obstacle = numbers_obstacle(m, norm, linear)).code) return obstacle;
     if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to))
         return (fb_obstacle){"input-mutated", "the normalised value is written in place before the Linear would read it"};
     if (norm->unscaled.id && (obstacle = fb_gradient_obstacle(m, norm->unscaled, call)).code) return obstacle;
@@ -171,30 +181,32 @@ static fb_obstacle norm_obstacle(fb_matcher *m, const fb_norm *norm) {
     return fb_layer_obstacle(m, &layer);
 }
 
+static void refuse_readers(fb_matcher *m, fb_obstacle obstacle, const readers *list) {
+    fb_node *nodes = malloc(list->count * sizeof *nodes);
+    m->failed |= !nodes;
+    for (size_t i = 0; nodes && i < list->count; i++) nodes[i] = list->rows[i].node;
+    if (nodes) fb_refuse_for(m, obstacle, nodes, list->count);
+    free(nodes);
+}
+
 static void match(fb_matcher *m, fb_node n) {
     fb_norm norm;
-    fb_buffer list = {0};
+    readers list = {0};
     bool is_read = fb_node_at(m->graph, n)->user_count > 0;
     if (!is_read || !fb_norm_at(m->graph, n, &norm) || (!norm.weight.id && !norm.bias.id)) return;
     fb_obstacle obstacle = list_readers(m, n, &list);
-    const fb_node *nodes = (const fb_node *)(const void *)list.data;
-    size_t count = list.size / sizeof *nodes;
-    bool is_marked = false;
-    for (size_t i = 1; i < count; i++) is_marked |= fb_is_marked(m, nodes[i]);
+    bool is_marked = false, has_linear = false;
     if (!obstacle.code) obstacle = norm_obstacle(m, &norm);
     if (!obstacle.code) obstacle = fb_unscaled_obstacle(m->graph, &norm);
-    bool has_linear = false;
-    for (size_t i = 1; i < count; i++) {
-        fb_linear linear;
-        if (!fb_linear_at(m->graph, nodes[i], &linear)) continue;
-        has_linear = true;
-        if (!obstacle.code) obstacle = linear_obstacle(m, &norm, nodes[i]);
+    for (size_t i = 1; i < list.count; i++) {
+        is_marked |= fb_is_marked(m, list.rows[i].node);
+        has_linear |= list.rows[i].is_linear;
+        if (list.rows[i].is_linear && !obstacle.code) obstacle = linear_obstacle(m, &norm, &list.rows[i].linear);
     }
-    if (!m->failed && has_linear && !is_marked) {
-        if (obstacle.code) fb_refuse_for(m, obstacle, nodes, count);
-        else fb_match_found(m, nodes, count);
-    }
-    fb_buffer_free(&list);
+    bool is_it = !m->failed && has_linear && !is_marked;
+    if (is_it && obstacle.code) refuse_readers(m, obstacle, &list);
+    else if (is_it) fb_match_found_as(m, list.rows, list.count * sizeof *list.rows);
+    free(list.rows);
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
@@ -225,17 +237,17 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_norm norm;
     fb_map renewed = {0}; /* 1 + place of a view among the nodes of the match: by node */
-    fb_node *made = calloc(match->count, sizeof *made);
-    bool is_ok = made && fb_norm_at(g, match->nodes[0], &norm);
+    const reader *rows = match->data;
+    size_t count = match->count * sizeof *match->nodes / sizeof *rows;
+    fb_node *made = calloc(count, sizeof *made);
+    bool is_ok = made && fb_norm_at(g, rows[0].node, &norm);
     if (!made) fb_graph_fail_memory(g);
     if (is_ok) made[0] = norm.unscaled.id ? norm.unscaled : norm.node;
-    for (size_t i = 0; i < match->count && is_ok; i++) {
-        fb_linear linear;
-        bool is_linear = i > 0 && fb_linear_at(g, match->nodes[i], &linear);
-        fb_node input = i > 0 && !is_linear ? fb_view_input(g, match->nodes[i], NULL) : (fb_node){0};
-        if (is_linear) fold_into(rw, &norm, &linear);
-        else if (i > 0) made[i] = renew_view(rw, match->nodes[i], input, made[fb_map_get(&renewed, input.id) - 1]);
-        if (!is_linear && !fb_map_put(&renewed, match->nodes[i].id, (uint32_t)i + 1)) is_ok = false;
+    for (size_t i = 0; i < count && is_ok; i++) {
+        fb_node n = rows[i].node, input = i > 0 && !rows[i].is_linear ? fb_view_input(g, n, NULL) : (fb_node){0};
+        if (rows[i].is_linear) fold_into(rw, &norm, &rows[i].linear);
+        else if (i > 0) made[i] = renew_view(rw, n, input, made[fb_map_get(&renewed, input.id) - 1]);
+        if (!rows[i].is_linear && !fb_map_put(&renewed, n.id, (uint32_t)i + 1)) is_ok = false;
         if (!is_ok) fb_graph_fail_memory(g);
     }
     if (is_ok) fb_norm_clear_affine(rw, &norm);

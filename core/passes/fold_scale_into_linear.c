@@ -187,11 +187,10 @@ static bool is_number(const fb_graph *g, const constant_call *affine) {
     return affine->number.id || fb_shape_rank(g, fb_tensor_at(g, affine->tensor)->shape) == 0;
 }
 
-/* Is there a layer whose result is scaled or shifted here (perhaps some views and a product later), or one that reads what is?
- * Then the fold is filled. */
-static bool scale_after_at(const fb_graph *g, fb_node node, scale_fold *fold) {
+/* Is there a layer whose result is scaled or shifted by fold->affine (perhaps some views and a product later), or one that
+ * reads what is? Then the fold is filled. */
+static bool scale_after_at(const fb_graph *g, scale_fold *fold) {
     fold->is_after = true;
-    if (!affine_at(g, node, &fold->affine)) return false;
     bool may_climb = is_factor(&fold->affine) && is_number(g, &fold->affine);
     fb_node at = fold->affine.input;
     for (int steps = 0; at.id && steps < CHAIN_MAX; steps++) {
@@ -202,9 +201,9 @@ static bool scale_after_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     return false;
 }
 
-static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
+static bool scale_before_at(const fb_graph *g, scale_fold *fold) {
+    fb_node node = fold->affine.node;
     fold->is_after = false;
-    if (!affine_at(g, node, &fold->affine)) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
         fb_node user = fb_with_bias(g, fb_edge_user(g, e));
         if (fb_host_at(g, user, &fold->host) && fb_layer_input(g, &fold->host.layer, user).id == node.id) return true;
@@ -216,11 +215,13 @@ static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
 /* Continues from a constant after the layer to the one that alone reads its result; false where there is none, or a layer
  * behind it takes it in. */
 static bool scale_next(const fb_graph *g, scale_fold *fold) {
-    scale_fold next = *fold, other = {0};
+    scale_fold next = *fold, other;
     uint32_t e = fb_user_first(g, fold->affine.node);
     while (e && fb_reads_type_only(g, fb_edge_user(g, e))) e = fb_user_next(g, e);
     fb_node reader = e ? fb_edge_user(g, e) : (fb_node){0};
-    if (!reader.id || !affine_at(g, reader, &next.affine) || scale_before_at(g, reader, &other)) return false;
+    if (!reader.id || !affine_at(g, reader, &next.affine)) return false;
+    other.affine = next.affine;
+    if (scale_before_at(g, &other)) return false;
     if (!fold->is_direct && !(is_factor(&next.affine) && is_number(g, &next.affine))) return false;
     *fold = next;
     return true;
@@ -404,11 +405,9 @@ static void take_row(fb_matcher *m, scale_fold *fold) {
 }
 
 /* A constant of one number a channel goes into a layer only where it is beside it: behind views it is refused. */
-static void refuse_views(fb_matcher *m, fb_node n) {
+static void refuse_views(fb_matcher *m, const constant_call *affine) {
     const fb_graph *g = m->graph;
-    scale_fold fold = {0};
-    if (!affine_at(g, n, &fold.affine)) return;
-    fb_node at = fold.affine.input;
+    fb_node at = affine->input, n = affine->node;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
         fb_linear linear;
         fb_conv conv;
@@ -438,9 +437,11 @@ static fb_obstacle formula_obstacle(const fb_graph *g, fb_node factor, fb_node i
 }
 
 static void match(fb_matcher *m, fb_node n) {
-    scale_fold after = {0}, before = {0};
+    scale_fold after, before;
     fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
-    bool is_after = scale_after_at(m->graph, n, &after), is_before = scale_before_at(m->graph, n, &before);
+    if (!affine_at(m->graph, n, &after.affine)) return;
+    before.affine = after.affine;
+    bool is_after = scale_after_at(m->graph, &after), is_before = scale_before_at(m->graph, &before);
     if (is_after && fb_is_marked(m, after.host.layer.call)) is_after = false; /* refused already, as already-transformed */
     if (is_before && fb_is_marked(m, before.host.layer.call)) is_before = false;
     if (is_after && !(obstacle = scale_obstacle(m, &after)).code) {
@@ -454,7 +455,7 @@ static void match(fb_matcher *m, fb_node n) {
     } else if (is_before) {
         fb_refuse_for(m, other, (fb_node[]){n, before.host.layer.call}, 2);
     } else {
-        refuse_views(m, n);
+        refuse_views(m, &after.affine);
     }
 }
 
