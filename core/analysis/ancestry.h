@@ -12,7 +12,7 @@
 #include "core/base/work.h"
 #include "core/graph/graph.h"
 
-#define FB_ANCESTORS_MAX 64 /* of one node, the nearest */
+#define FB_ANCESTORS_MAX 64 /* of one node, the nearest; and with their own, which PyTorch has written */
 
 typedef struct fb_ancestors {
     fb_node *nodes; /* of the earlier graph, the nearest first */

@@ -57,6 +57,17 @@ static json_t *make_source(const pt_scope *s, fb_node ancestor, const char *pass
                      s->ancestry.is_gone[ancestor.id] ? "replace" : "create", SOURCES, sources_of(s, ancestor));
 }
 
+/* Keeps the first FB_ANCESTORS_MAX, by levels: with all of them, what is optimised again and again would have exponentially
+ * many. */
+static void keep_nearest(json_t *sources) {
+    json_t *found[FB_ANCESTORS_MAX], *siblings = sources;
+    for (size_t count = 0, next = 0;; siblings = json_object_get(found[next++], SOURCES)) {
+        while (json_array_size(siblings) > FB_ANCESTORS_MAX - count) json_array_remove(siblings, json_array_size(siblings) - 1);
+        for (size_t i = 0; i < json_array_size(siblings); i++) found[count++] = json_array_get(siblings, i);
+        if (next == count) return;
+    }
+}
+
 /* Without a run that says which pass it was, it was foldback's. */
 static bool put_sources(const pt_scope *s, const char *node, const fb_ancestors *ancestors, json_t *metadata) {
     const json_t *maker = s == &s->r->main ? json_object_get(s->r->makers, node) : NULL;
@@ -65,6 +76,7 @@ static bool put_sources(const pt_scope *s, const char *node, const fb_ancestors 
     bool ok = sources != NULL;
     for (uint32_t i = 0; ok && i < ancestors->count; i++)
         ok = json_array_append_new(sources, make_source(s, ancestors->nodes[i], pass)) == 0;
+    if (ok) keep_nearest(sources);
     char *text = ok ? fb_dump_json(sources, JSON_ENSURE_ASCII) : NULL;
     json_decref(sources);
     ok = text && pt_set(metadata, SOURCES, json_string(text));

@@ -133,3 +133,21 @@ def test_sources_of_sources(tmp_path: Path) -> None:
         targets.append((found[0]["target"], found[0]["pass_name"].split()[0]))
         found = found[0]["from_node"]
     assert targets == [("aten.gelu.default", "ReplaceActivation"), ("aten.relu.default", "ReplaceActivation")]
+
+
+def test_sources_do_not_multiply(tmp_path: Path) -> None:
+    """A node has at most 64 sources in all, the nearest, however often an archive was optimised."""
+    model, args, _ = MODELS["mlp"]()
+    torch.export.save(torch.export.export(model, args), tmp_path / "0.pt2")
+
+    def count(sources: list[Any]) -> int:
+        return sum(1 + count(source["from_node"]) for source in sources)
+
+    counts, last = [], 70
+    for i in range(last):
+        change = {"name": "ReplaceActivation", "params": {"from": ["relu", "silu"][i % 2], "to": ["silu", "relu"][i % 2]}}
+        old_file, new_file = (str(tmp_path / f"{number}.pt2") for number in (i, i + 1))
+        foldback(tmp_path / str(i), "optimize", old_file, "-p", json.dumps(change), "-o", new_file)
+        (node,) = [node for node in programs_of(Path(new_file))[""].values() if "lu." in node["target"]]
+        counts.append(count(json.loads(node["metadata"]["from_node"])))
+    assert counts == [*range(1, 65), *[64] * (last - 64)]

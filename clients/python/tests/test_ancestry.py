@@ -82,3 +82,23 @@ def test_edits_without_a_run(client):
     foldback.apply_edits(live, list(client.edits(client.optimize(document, ["inference"]))))
     assert {source.pass_name for node in live.graph.nodes for source in node.meta.get("from_node", ())
             if "module()" not in source.pass_name} == {"foldback"}
+
+
+def test_sources_do_not_multiply(client):
+    """A new node has at most 64 sources in all, the nearest, however often the model was changed and changed back."""
+    live, inputs = exported("vit")
+    document, before = foldback.fx.to_document(live, *inputs.values()), calls(live)
+
+    def count(source):
+        return 1 + sum(map(count, source.from_node))
+
+    counts = []
+    for _ in range(8):
+        run = client.optimize(document, ["inference"])
+        for answer in (run, client.reverse(run) if run["reversible"] else client.rollback(run)):
+            foldback.apply_edits(live, client.edits(answer))
+            foldback_made = [node.meta["from_node"] for node in live.graph.nodes
+                             if any("module()" not in source.pass_name for source in node.meta.get("from_node", ()))]
+            counts.append(max(sum(map(count, sources)) for sources in foldback_made))
+    assert calls(live) == before
+    assert counts[0] > 1 and counts[-1] == max(counts) <= 64

@@ -3,6 +3,8 @@ were replaced agree on. The service finds the same for the archives that it writ
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +13,7 @@ import torch.fx
 from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
-MOST = 64  # ancestors of a node, the nearest
+MOST = 64  # ancestors of a node, and theirs, the nearest
 
 
 def makers_of(passes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -110,14 +112,28 @@ class Ancestry:
         agreed = {key: next(iter(said), None) if len(said) == 1 else None
                   for key in ("stack_trace", "torch_fn") for said in [{meta.get(key) for meta in metas}]}
         return {**agreed, "nn_module_stack": dict(stacks[0][:depth]) if depth else None,
-                "from_node": [self._source(ancestor, maker) for ancestor in self.found[node]]}
+                "from_node": _nearest([self._source(ancestor, maker) for ancestor in self.found[node]])}
 
     def _source(self, ancestor: torch.fx.Node, maker: str) -> NodeSource:
         action = NodeSourceAction.REPLACE if ancestor in self.gone else NodeSourceAction.CREATE
-        source = NodeSource(ancestor, maker, action)
-        assert source.node_info is not None
-        source.node_info.target = str(self.was[ancestor].target)
+        source = NodeSource(None, maker, action)  # with the node it would copy all its sources
+        source.node_info = NodeSource.NodeInfo(ancestor.name, str(self.was[ancestor].target), id(ancestor.graph))
+        source.from_node = ancestor.meta.get("from_node", [])
         return source
+
+
+def _nearest(sources: list[NodeSource]) -> list[NodeSource]:
+    """Copies of the first MOST, by levels: with all of them, what is edited again and again would have exponentially many."""
+    found: list[NodeSource] = []
+    waiting, left = deque((source, found) for source in sources), MOST
+    while waiting and left:
+        source, siblings = waiting.popleft()
+        copied = copy.copy(source)
+        copied.from_node, copied._dict = [], None
+        siblings.append(copied)
+        waiting.extend((one, copied.from_node) for one in source.from_node)
+        left -= 1
+    return found
 
 
 def _reads(node: torch.fx.Node) -> list[torch.fx.Node]:
