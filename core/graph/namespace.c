@@ -253,7 +253,8 @@ const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
     return fb_namespace_next(names, fb_namespace_want(names, candidate));
 }
 
-bool fb_namespace_count(fb_namespace *names, const char *name) {
+/* Count names in their order. False when memory is out. */
+static bool count_name(fb_namespace *names, const char *name) {
     size_t base_length;
     uint64_t number;
     if (!has_number(name, strlen(name), &base_length, &number)) return true;
@@ -270,7 +271,7 @@ fb_namespace *fb_namespace_of(const fb_graph *graph, fb_work *work) {
     bool ok = names != NULL;
     if (ok) names->graph = graph;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
-        ok = fb_work_goes_on(work, 8) && fb_namespace_count(names, fb_node_name(graph, n));
+        ok = fb_work_goes_on(work, 8) && count_name(names, fb_node_name(graph, n));
     }
     if (ok) return names;
     fb_namespace_free(names);
@@ -278,7 +279,7 @@ fb_namespace *fb_namespace_of(const fb_graph *graph, fb_work *work) {
 }
 
 bool fb_namespace_adopt(fb_namespace *names, const char *name) {
-    return fb_namespace_reserve(names, name) && fb_namespace_count(names, name);
+    return fb_namespace_reserve(names, name) && count_name(names, name);
 }
 
 bool fb_namespace_reserve(fb_namespace *names, const char *name) {

@@ -39,11 +39,10 @@ fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text);
 const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted);
 
 /* Each is false when memory is out. */
-/* The number of a name that exists, where it has one, is where counting for its base goes on. Count names in their order. */
-bool fb_namespace_count(fb_namespace *names, const char *name);
 /* Marks a name as used and leaves the counting alone. */
 bool fb_namespace_reserve(fb_namespace *names, const char *name);
-/* Both: takes over any name that exists, as if it had been created here. */
+/* Takes over any name that exists, as if it had been created here: its number, where it has one, is where counting for its base
+ * goes on. Adopt names in their order. */
 bool fb_namespace_adopt(fb_namespace *names, const char *name);
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name);
