@@ -8,9 +8,6 @@
 #include "core/base/file_kind.h"
 #include "core/base/ratio.h"
 
-#define MAJOR 8 /* of the schema */
-#define NESTING 400
-
 /* ---- the container ------------------------------------------------------------------------------------------------------ */
 
 static bool starts_with(const char *text, const char *start) {
@@ -125,42 +122,6 @@ fb_status fb_archive_check(const fb_archive *archive, fb_work *work, fb_error *e
     return status;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------------------- */
-
-static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size) {
-    for (size_t i = 0; i < m->given_count; i++) {
-        if (strcmp(m->given[i].name, name) != 0) continue;
-        *size = strlen(m->given[i].text);
-        *text = strdup(m->given[i].text);
-        return *text;
-    }
-    const fb_zip_entry *entry = fb_archive_find(m->archive, name);
-    if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
-    *size = entry->size;
-    return pt_read_entry(m, entry, PT_MOST_JSON, text);
-}
-
-static bool read_file(pt_model *m, pt_file *file, const char *name) {
-    file->name = (char *)(uintptr_t)name;
-    uint64_t size = 0;
-    if (!name || !read_text(m, name, &file->text, &size)) return false;
-    fb_scan_init(&file->scan, file->text, size, NESTING);
-    file->scan.work = m->work;
-    file->root = fb_scan_value(&file->scan);
-    if (file->root && fb_scan_end(&file->scan) && file->root->kind == FB_JSON_OBJECT) return true;
-    if (file->scan.status == FB_NO_MEMORY) return false;
-    if (fb_work_status(m->work, m->error)) return false;
-    if (file->scan.status == FB_OK) return pt_bad(m, name, "it is not a JSON object");
-    size_t line, column;
-    fb_scan_position(&file->scan, file->scan.failed_at, &line, &column);
-    return pt_bad(m, name, "it is not valid JSON: %s (line %zu, column %zu)", file->scan.message, line, column);
-}
-
-static void free_file(pt_file *file) {
-    fb_scan_free(&file->scan);
-    free(file->text);
-}
-
 /* ---- the document ------------------------------------------------------------------------------------------------------- */
 
 static bool choose_model(pt_model *m, const char *wanted) {
@@ -179,54 +140,28 @@ static bool choose_model(pt_model *m, const char *wanted) {
     return false;
 }
 
-static bool check_version(pt_model *m) {
-    const fb_json *version = pt_member(m->program_file.root, "schema_version"),
-                  *major = pt_member_of(version, "major", FB_JSON_INT);
-    if (!major) return pt_bad(m, m->program_file.name, "the schema_version is missing");
-    return major->integer == MAJOR ||
-           pt_unsupported(m, m->program_file.name,
-                          "the schema_version is %lld; version %d is read. Save the program again with PyTorch 2.13",
-                          (long long)major->integer, MAJOR);
-}
-
-static bool load_model(pt_model *m, const char *wanted, pt_program **out) {
+static bool load_model(pt_model *m, const char *wanted) {
     if (!choose_model(m, wanted)) return false;
     const char *program = pt_format(m, "models/%s.json", m->name), *samples = pt_format(m, "data/sample_inputs/%s.pt", m->name);
     const char *weights = pt_format(m, "data/weights/%s_weights_config.json", m->name);
     const char *constants = pt_format(m, "data/constants/%s_constants_config.json", m->name);
-    if (m->status || !read_file(m, &m->program_file, program) || !check_version(m)) return false;
+    if (m->status || !pt_read_file(m, &m->program_file, program) || !pt_check_version(m)) return false;
     if (!fb_archive_find(m->archive, samples)) return pt_bad(m, NULL, "the entry %s is missing", samples);
-    if (!read_file(m, &m->weights_file, weights) || !read_file(m, &m->constants_file, constants)) return false;
-    if (!pt_check_schema(m) || !pt_read_payloads(m)) return false;
-    *out = pt_read_program(m, pt_member(pt_member(m->program_file.root, "graph_module"), "graph"), NULL, "");
-    return *out && pt_unlift(m, *out);
+    return pt_read_file(m, &m->weights_file, weights) && pt_read_file(m, &m->constants_file, constants) && pt_check_schema(m) &&
+           pt_decode(m) && pt_read_payloads(m) && pt_make_rows(m);
 }
 
-void pt_close_model(pt_model *m) {
-    for (size_t i = 0; i < m->program_count; i++) pt_free_program(m->programs[i]);
-    free_file(&m->program_file);
-    free_file(&m->weights_file);
-    free_file(&m->constants_file);
-    pt_release_entry(m, m->held);
-    pt_keys_free(&m->weights);
-    pt_keys_free(&m->constants);
-    free(m->tensors);
-    free(m->order);
-    fb_arena_free(&m->arena);
-}
-
-fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out) {
-    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out);
+fb_status pt_model_document(pt_model *m, const char *wanted, fb_buffer *out) {
+    bool ok = load_model(m, wanted) && pt_write_document(m, out);
     return pt_end(m, ok && !out->failed);
 }
 
 fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,
                               fb_error *error) {
     pt_model *m = calloc(1, sizeof *m);
-    pt_program *program;
     if (!m) return fb_fail_memory(error);
     *m = (pt_model){.archive = archive, .blob = blob, .work = work, .error = error};
-    fb_status status = pt_model_document(m, model, &program, out);
+    fb_status status = pt_model_document(m, model, out);
     pt_close_model(m);
     free(m);
     return status;

@@ -2,263 +2,116 @@
 #include "core/archive/internal.h"
 #include "core/operators/spelling.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "core/analysis/calls.h"
 #include "core/base/float.h"
 #include "core/graph/python.h"
 
-static void put_string(fb_buffer *out, const char *text, size_t length) {
-    fb_buffer_json_string(out, text, length);
+static void put_string(fb_buffer *out, const char *text) {
+    fb_buffer_json_string(out, text, strlen(text));
 }
 
-static bool wrong(pt_arguments *a, const char *kind) {
-    return pt_bad(a->m, a->m->program_file.name, "the node \"%s\" has a malformed argument of the kind %s", a->row->name, kind);
+/* The node "…" has … */
+static bool refuse(pt_spelling *a, const char *code, const char *before, const char *what, const char *after) {
+    bool is_bad = strcmp(code, PT_BAD) == 0;
+    return (is_bad ? pt_bad : pt_unsupported)(a->m, a->m->program_file.name, "the node \"%s\" %s%s%s", a->row->name, before,
+                                              what, after);
 }
 
-/* ---- scalars ------------------------------------------------------------------------------------------------------------ */
+static bool wrong(pt_spelling *a, const char *kind) {
+    return refuse(a, PT_BAD, "has a malformed argument of the kind ", kind, "");
+}
 
-static void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out) {
-    const char *name = a->program->rows[index].name;
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
+
+static void put_row(pt_spelling *a, uint32_t index, fb_buffer *out) {
     if (a->reads) a->reads[index].is_read = true;
     fb_buffer_string(out, "{\"$node\":");
-    put_string(out, name, strlen(name));
+    put_string(out, a->program->rows[index].name);
     fb_buffer_char(out, '}');
 }
 
-static bool put_reference(pt_arguments *a, const fb_json *name, fb_buffer *out) {
-    uint32_t index = pt_row_of(a->program, name), own = (uint32_t)(a->row - a->program->rows);
-    if (index >= own) {
-        const char *text = pt_text(a->m, name);
-        return pt_bad(a->m, a->m->program_file.name, "the node \"%s\" reads \"%s\", which is not made before it", a->row->name,
-                      text ? text : "");
-    }
-    pt_put_row(a, index, out);
+static bool put_reference(pt_spelling *a, const pt_result *result, fb_buffer *out) {
+    if (result->row >= (uint32_t)(a->row - a->program->rows))
+        return refuse(a, PT_BAD, "reads \"", result->name, "\", which is not made before it");
+    put_row(a, result->row, out);
     return true;
 }
 
-static bool put_int(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a;
-    fb_buffer_int(out, value->integer);
-    return true;
-}
-
-static bool put_bool(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a;
-    fb_buffer_string(out, value->kind == FB_JSON_TRUE ? "true" : "false");
-    return true;
-}
-
-static bool put_float(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a;
-    double number = NAN;
-    if (value->kind == FB_JSON_REAL) number = value->real;
-    else if (value->kind == FB_JSON_INT) number = (double)value->integer;
-    else if (fb_json_is(value, "Infinity")) number = INFINITY;
-    else if (fb_json_is(value, "-Infinity")) number = -INFINITY;
+static void put_float(double number, fb_buffer *out) {
     char text[FB_FLOAT_MAX];
     fb_float_repr(number, text);
     fb_buffer_printf(out, "{\"$float\":\"%s\"}", text);
-    return true;
 }
 
-static bool put_text(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a;
-    put_string(out, value->text, value->count);
-    return true;
-}
-
-static bool put_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    return put_reference(a, pt_member(value, "name"), out);
-}
-
-static bool put_optional_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *kind;
-    const fb_json *inner = pt_union(value, &kind);
-    if (strcmp(kind, "as_tensor") == 0) return put_tensor(a, inner, out);
-    fb_buffer_string(out, "null");
-    return true;
-}
-
-/* A number that is known, or the node that computes it. */
-static bool put_symbolic(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *kind;
-    const fb_json *inner = pt_union(value, &kind);
-    if (strcmp(kind, "as_name") == 0) return put_reference(a, inner, out);
-    if (strcmp(kind, "as_int") == 0) return put_int(a, inner, out);
-    return strcmp(kind, "as_bool") == 0 ? put_bool(a, inner, out) : put_float(a, inner, out);
-}
-
-static bool put_none(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a, (void)value;
-    fb_buffer_string(out, "null");
-    return true;
-}
-
-static bool put_named(pt_arguments *a, const fb_json *value, const char *form, const char *const *names, size_t count,
-                      fb_buffer *out) {
-    bool is_known = value->integer > 0 && value->integer < (int64_t)count && names[value->integer];
-    if (is_known) fb_buffer_printf(out, "{\"%s\":\"%s\"}", form, names[value->integer]);
-    return is_known ||
-           pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has a %s that is not known", a->row->name, form + 1);
-}
-
-static bool put_dtype(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *name = pt_dtype_name(value->integer);
-    if (name) fb_buffer_printf(out, "{\"$dtype\":\"%s\"}", name);
-    return name || pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has a dtype that is not known", a->row->name);
-}
-
-static bool put_layout(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    static const char *const names[] = {NULL,         "sparse_coo", "sparse_csr", "sparse_csc",
-                                        "sparse_bsr", "sparse_bsc", "_mkldnn",    "strided"};
-    return put_named(a, value, "$layout", names, sizeof names / sizeof *names, out);
-}
-
-static bool put_memory_format(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    static const char *const names[] = {NULL, "contiguous_format", "channels_last", "channels_last_3d", "preserve_format"};
-    return put_named(a, value, "$memory_format", names, sizeof names / sizeof *names, out);
-}
-
-void pt_put_device(const fb_json *device, fb_buffer *out) {
-    const fb_json *type = pt_member(device, "type"), *index = pt_member(device, "index");
-    fb_buffer text = {0};
-    fb_buffer_append(&text, type->text, type->count);
-    if (index && index->kind == FB_JSON_INT) fb_buffer_printf(&text, ":%lld", (long long)index->integer);
-    put_string(out, text.size ? text.data : "", text.size);
-    fb_buffer_free(&text);
-}
-
-static bool put_device(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    (void)a;
-    fb_buffer_string(out, "{\"$device\":");
-    pt_put_device(value, out);
+static bool put_form(const char *form, const char *text, fb_buffer *out) {
+    fb_buffer_printf(out, "{\"%s\":", form);
+    put_string(out, text);
     fb_buffer_char(out, '}');
     return true;
 }
 
-static bool put_complex(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    fb_buffer_string(out, "{\"$complex\":[");
-    bool ok = put_float(a, pt_member(value, "real"), out);
-    fb_buffer_char(out, ',');
-    ok = ok && put_float(a, pt_member(value, "imag"), out);
-    fb_buffer_string(out, "]}");
-    return ok;
+static bool put_named(pt_spelling *a, const pt_argument *value, fb_buffer *out) {
+    const char *form = value->form == PT_LAYOUT ? "$layout" : value->form == PT_DTYPE ? "$dtype" : "$memory_format";
+    return value->text ? put_form(form, value->text, out) : refuse(a, PT_UNSUPPORTED, "has a ", form + 1, " that is not known");
 }
 
-static bool put_operator(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *text = pt_text(a->m, value);
-    if (!text) return false;
-    if (!fb_is_spelled(text, FB_REGISTERED))
-        return pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has the operator %s as an argument", a->row->name,
-                              text);
-    fb_buffer_string(out, "{\"$ref\":");
-    put_string(out, text, value->count);
-    fb_buffer_char(out, '}');
-    return true;
-}
+static bool put_argument(pt_spelling *a, const pt_argument *value, fb_buffer *out);
 
-static bool put_graph(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    const char *name = pt_text(a->m, pt_member(value, "name")), *key = name ? pt_format(a->m, "\n%s", name) : NULL;
-    uint32_t index;
-    if (!key || !pt_keys_find(&a->program->by_name, key, strlen(key), &index)) return wrong(a, "as_graph");
-    pt_put_row(a, index, out);
-    return true;
-}
-
-/* ---- containers --------------------------------------------------------------------------------------------------------- */
-
-typedef bool put_item(pt_arguments *a, const fb_json *value, fb_buffer *out);
-
-static bool put_list(pt_arguments *a, const fb_json *list, put_item *put, fb_buffer *out) {
-    fb_buffer_char(out, '[');
-    const fb_json *item = fb_json_first(list);
-    for (uint32_t i = 0; i < list->count; i++, item = fb_json_next(item)) {
-        if (i) fb_buffer_char(out, ',');
-        if (!put(a, item, out)) return false;
-    }
-    fb_buffer_char(out, ']');
-    return true;
-}
-
-static bool put_tuple_of_ints(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    fb_buffer_string(out, "{\"$tuple\":");
-    bool ok = put_list(a, value, put_int, out);
-    fb_buffer_char(out, '}');
-    return ok;
-}
-static bool put_list_of_floats(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    return put_list(a, value, put_float, out);
-}
-static bool put_list_of_tensors(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    return put_list(a, value, put_tensor, out);
-}
-
-static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
-
-static bool put_dict(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    if (a->depth >= PT_MOST_DEPTH) return wrong(a, "as_string_to_argument");
-    a->depth++;
-    fb_buffer_string(out, "{\"$dict\":[");
-    const fb_json *key = fb_json_first(value);
+/* The items of a list, a tuple, or a dict as pairs. */
+static bool put_items(pt_spelling *a, const pt_argument *value, fb_buffer *out) {
+    if (value->form == PT_DICT && a->depth >= PT_MOST_DEPTH) return wrong(a, value->kind);
+    a->depth += value->form == PT_DICT;
+    fb_buffer_string(out, value->form == PT_TUPLE ? "{\"$tuple\":[" : value->form == PT_DICT ? "{\"$dict\":[" : "[");
     bool ok = true;
-    for (uint32_t i = 0; i < value->count && ok; i++, key = fb_json_next(key + 1)) {
-        fb_buffer_string(out, i ? ",[" : "[");
-        put_string(out, key->text, key->count);
-        fb_buffer_char(out, ',');
-        ok = pt_put_argument(a, key + 1, out);
-        fb_buffer_char(out, ']');
+    for (uint32_t i = 0; i < value->count && ok; i++) {
+        if (i) fb_buffer_char(out, ',');
+        if (value->form == PT_DICT) {
+            fb_buffer_char(out, '[');
+            put_string(out, value->items[i].key);
+            fb_buffer_char(out, ',');
+        }
+        ok = put_argument(a, &value->items[i], out);
+        if (value->form == PT_DICT) fb_buffer_char(out, ']');
     }
-    fb_buffer_string(out, "]}");
-    a->depth--;
+    fb_buffer_string(out, value->form == PT_LIST ? "]" : "]}");
+    a->depth -= value->form == PT_DICT;
     return ok;
 }
 
-static bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out) {
-    static const struct {
-        const char *kind;
-        put_item *put;
-        bool is_list;
-    } forms[] = {
-        {"as_none", put_none, false},
-        {"as_tensor", put_tensor, false},
-        {"as_tensors", put_tensor, true},
-        {"as_int", put_int, false},
-        {"as_ints", put_int, true},
-        {"as_float", put_float, false},
-        {"as_floats", put_float, true},
-        {"as_bool", put_bool, false},
-        {"as_bools", put_bool, true},
-        {"as_string", put_text, false},
-        {"as_strings", put_text, true},
-        {"as_sym_int", put_symbolic, false},
-        {"as_sym_ints", put_symbolic, true},
-        {"as_sym_float", put_symbolic, false},
-        {"as_sym_floats", put_symbolic, true},
-        {"as_sym_bool", put_symbolic, false},
-        {"as_sym_bools", put_symbolic, true},
-        {"as_scalar_type", put_dtype, false},
-        {"as_memory_format", put_memory_format, false},
-        {"as_layout", put_layout, false},
-        {"as_device", put_device, false},
-        {"as_graph", put_graph, false},
-        {"as_optional_tensors", put_optional_tensor, true},
-        {"as_nested_tensors", put_list_of_tensors, true},
-        {"as_int_lists", put_tuple_of_ints, true},
-        {"as_float_lists", put_list_of_floats, true},
-        {"as_complex", put_complex, false},
-        {"as_operator", put_operator, false},
-        {"as_string_to_argument", put_dict, false},
-    };
-    const char *kind;
-    const fb_json *value = pt_union(argument, &kind);
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (strcmp(forms[i].kind, kind) == 0)
-            return forms[i].is_list ? put_list(a, value, forms[i].put, out) : forms[i].put(a, value, out);
+static bool put_argument(pt_spelling *a, const pt_argument *value, fb_buffer *out) {
+    switch (value->form) {
+    case PT_NONE: return fb_buffer_string(out, "null"), true;
+    case PT_TENSOR:
+    case PT_SYMBOL: return put_reference(a, &a->program->results[value->result], out);
+    case PT_INT: return fb_buffer_int(out, value->integer), true;
+    case PT_BOOL: return fb_buffer_string(out, value->integer ? "true" : "false"), true;
+    case PT_FLOAT: return put_float(value->real, out), true;
+    case PT_STRING: return put_string(out, value->text), true;
+    case PT_DTYPE:
+    case PT_LAYOUT:
+    case PT_MEMORY_FORMAT: return put_named(a, value, out);
+    case PT_DEVICE: return put_form("$device", value->text, out);
+    case PT_COMPLEX:
+        fb_buffer_string(out, "{\"$complex\":[");
+        put_float(value->real, out);
+        fb_buffer_char(out, ',');
+        put_float(value->imaginary, out);
+        return fb_buffer_string(out, "]}"), true;
+    case PT_OPERATOR:
+        return fb_is_spelled(value->text, FB_REGISTERED)
+                   ? put_form("$ref", value->text, out)
+                   : refuse(a, PT_UNSUPPORTED, "has the operator ", value->text, " as an argument");
+    case PT_GRAPH:
+        if (value->program->row == UINT32_MAX) return wrong(a, value->kind);
+        return put_row(a, value->program->row, out), true;
+    case PT_LIST:
+    case PT_TUPLE:
+    case PT_DICT: return put_items(a, value, out);
+    case PT_UNKNOWN: break;
     }
-    return pt_unsupported(a->m, a->m->program_file.name,
-                          "the node \"%s\" has an argument of the kind %s, which is not supported", a->row->name, kind);
+    return refuse(a, PT_UNSUPPORTED, "has an argument of the kind ", value->kind, ", which is not supported");
 }
 
 /* ---- by position, or by name -------------------------------------------------------------------------------------------- */
@@ -329,95 +182,76 @@ char pt_type_of(const char *target, const char *parameter, size_t length) {
     return '\0';
 }
 
-static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, const char *parameters) {
-    const fb_json *kind = pt_member(input, "kind");
-    int64_t said = kind && kind->kind == FB_JSON_INT ? kind->integer : UNSAID;
+static int kind_of(pt_spelling *a, const pt_argument *input, const char *parameters) {
+    size_t length = strlen(input->key);
     uint32_t place;
-    bool by_position, is_reserved = fb_python_word(name->text, name->count) == FB_WORD_KEYWORD;
+    bool by_position, is_reserved = fb_python_word(input->key, length) == FB_WORD_KEYWORD;
     if (!fb_is_spelled(a->row->target, FB_REGISTERED)) return POSITIONAL;
-    if (fb_is_spelled(a->row->target, FB_HIGHER_ORDER)) return said == POSITIONAL || !name->count ? POSITIONAL : KEYWORD;
-    if (said == POSITIONAL || (said == KEYWORD && is_reserved)) return POSITIONAL;
-    if (said == KEYWORD) return KEYWORD;
-    if (!parameters || !find_parameter(parameters, name->text, name->count, &place, &by_position)) return UNSAID;
+    if (fb_is_spelled(a->row->target, FB_HIGHER_ORDER)) return input->said == POSITIONAL || !length ? POSITIONAL : KEYWORD;
+    if (input->said == POSITIONAL || (input->said == KEYWORD && is_reserved)) return POSITIONAL;
+    if (input->said == KEYWORD) return KEYWORD;
+    if (!parameters || !find_parameter(parameters, input->key, length, &place, &by_position)) return UNSAID;
     return by_position || is_reserved ? POSITIONAL : KEYWORD;
 }
 
-static bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs) {
+static bool put_arguments(pt_spelling *a, const pt_arguments *inputs, fb_buffer *args, fb_buffer *kwargs) {
     const char *parameters = parameters_of(a->row->target);
-    const fb_json *input = fb_json_first(inputs);
     uint32_t positions = 0, names = 0, last = 0, place;
-    for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
-        const fb_json *name = pt_member(input, "name"), *argument = pt_member(input, "arg");
-        int kind = kind_of(a, input, name, parameters);
-        bool by_position, is_known = parameters && find_parameter(parameters, name->text, name->count, &place, &by_position);
-        const char *said = pt_text(a->m, name);
+    for (uint32_t i = 0; i < inputs->count; i++) {
+        const pt_argument *input = &inputs->rows[i];
+        int kind = kind_of(a, input, parameters);
+        bool by_position,
+            is_known = parameters && find_parameter(parameters, input->key, strlen(input->key), &place, &by_position);
         if (kind == UNSAID || (kind == POSITIONAL && names) || (parameters && (!is_known || (i && place <= last))) ||
             (is_known && kind == POSITIONAL && place != positions))
-            return pt_unsupported(a->m, a->m->program_file.name,
-                                  "the node \"%s\" has its arguments in another order than PyTorch: %s", a->row->name,
-                                  said ? said : "");
+            return refuse(a, PT_UNSUPPORTED, "has its arguments in another order than PyTorch: ", input->key, "");
         last = is_known ? place : 0;
         fb_buffer *out = kind == POSITIONAL ? args : kwargs;
         if (kind == POSITIONAL ? positions++ : names++) fb_buffer_char(out, ',');
         if (kind == KEYWORD) {
-            put_string(out, name->text, name->count);
+            put_string(out, input->key);
             fb_buffer_char(out, ':');
         }
-        if (!pt_put_argument(a, argument, out)) return false;
+        if (!put_argument(a, input, out)) return false;
     }
     return true;
 }
 
 /* Writes a result of the program: the copy, when it was also copied into a buffer or an input. */
-static bool put_result(pt_arguments *a, const fb_json *result, fb_buffer *out) {
-    const char *kind;
-    const fb_json *value = pt_union(result, &kind);
-    bool is_tensor = strcmp(kind, "as_tensor") == 0;
-    uint32_t from = is_tensor ? pt_row_of(a->program, pt_member(value, "name")) : UINT32_MAX;
-    for (uint32_t i = a->program->count; is_tensor && !a->program->parent && i-- > 0;) {
-        const pt_row *row = &a->program->rows[i];
-        if (row->kind < PT_COPY) break;
-        if (row->kind != PT_COPY || row->second != from) continue;
-        pt_put_row(a, i, out);
+static bool put_result(pt_spelling *a, const pt_argument *result, fb_buffer *out) {
+    const pt_program *p = a->program;
+    for (uint32_t i = p->count; result->form == PT_TENSOR && !p->parent && i-- > 0;) {
+        if (p->rows[i].kind < PT_COPY) break;
+        if (p->rows[i].kind != PT_COPY || p->rows[i].second != p->results[result->result].row) continue;
+        put_row(a, i, out);
         return true;
     }
-    return pt_put_argument(a, result, out);
+    return put_argument(a, result, out);
 }
 
-static bool is_mutation(const fb_json *spec) {
-    const char *kind;
-    pt_union(spec, &kind);
-    return strlen(kind) > 9 && strcmp(kind + strlen(kind) - 9, "_mutation") == 0;
-}
-
-static bool put_output(pt_arguments *a, fb_buffer *out) {
-    const pt_row *row = a->row;
-    if (a->program->parent && row->first) return pt_put_argument(a, fb_json_first(row->source), out);
-    const fb_json *signature = pt_member(pt_member(a->m->program_file.root, "graph_module"), "signature");
-    const fb_json *specs = a->program->parent ? NULL : pt_member(signature, "output_specs");
-    const fb_json *spec = specs ? fb_json_first(specs) : NULL, *result = fb_json_first(row->source);
+static bool put_output(pt_spelling *a, fb_buffer *out) {
+    const pt_program *p = a->program;
+    if (p->parent && p->is_single) return put_argument(a, p->outputs.rows, out);
     bool is_first = true;
     fb_buffer_string(out, "{\"$tuple\":[");
-    for (uint32_t i = 0; i < row->source->count; i++, result = fb_json_next(result)) {
-        bool is_left = !spec || !is_mutation(spec);
-        if (spec) spec = fb_json_next(spec);
-        if (!is_left) continue;
+    for (uint32_t i = 0; i < p->outputs.count; i++) {
+        if (!p->parent && a->m->output_specs.rows[i].is_mutation) continue;
         if (!is_first) fb_buffer_char(out, ',');
         is_first = false;
-        if (!put_result(a, result, out)) return false;
+        if (!put_result(a, &p->outputs.rows[i], out)) return false;
     }
     fb_buffer_string(out, "]}");
     return true;
 }
 
-bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs) {
+bool pt_put_all(pt_spelling *a, fb_buffer *args, fb_buffer *kwargs) {
     const pt_row *row = a->row;
-    if (row->kind == PT_CALL) return pt_put_arguments(a, pt_member(row->source, "inputs"), args, kwargs);
+    if (row->kind == PT_CALL) return put_arguments(a, &row->node->inputs, args, kwargs);
     if (row->kind == PT_OUTPUT) return put_output(a, args);
     if (row->kind != PT_ITEM && row->kind != PT_COPY) return true;
-    pt_put_row(a, row->first, args);
+    put_row(a, row->first, args);
     fb_buffer_char(args, ',');
-    if (row->kind == PT_COPY) pt_put_row(a, row->second, args);
+    if (row->kind == PT_COPY) put_row(a, row->second, args);
     else fb_buffer_int(args, row->second);
     return true;
 }

@@ -41,7 +41,7 @@ bool pt_remove_dead(pt_model *m, pt_program *p) {
     bool ok = true;
     for (uint32_t i = p->count; i-- > 0 && ok;) {
         pt_row *row = &p->rows[i];
-        pt_arguments a = {.m = m, .program = p, .row = row, .reads = p->rows};
+        pt_spelling a = {.m = m, .program = p, .row = row, .reads = p->rows};
         bool stays = true;
         scratch.size = 0;
         ok = fb_work_goes_on(m->work, 256) && is_kept(m, row, &stays);

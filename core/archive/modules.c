@@ -50,18 +50,14 @@ static pt_module *module_at(pt_model *m, owners *all, const char *path, size_t l
     return at;
 }
 
-static bool own(pt_model *m, owners *all, const pt_row *row, uint32_t *constant_count) {
-    const char *kind, *path = row->target, *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
-    const fb_json *inner = pt_union(row->source, &kind), *persistent = pt_member(inner, "persistent");
+static bool own(pt_model *m, owners *all, pt_row *row, uint32_t *constant_count) {
+    const char *kind = row->spec->kind, *path = row->target, *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
     bool is_parameter = strcmp(kind, "parameter") == 0, is_constant = strcmp(kind, "tensor_constant") == 0;
-    bool is_lacking = is_constant || (!is_parameter && persistent && persistent->kind == FB_JSON_FALSE), is_new;
-    if (!is_parameter && !is_constant && !persistent)
-        return pt_bad(m, m->program_file.name, "the buffer \"%s\" is neither persistent nor not", path);
-    uint32_t tensor;
+    bool is_lacking = is_constant || (!is_parameter && !row->spec->is_persistent), is_new;
     const pt_keys *config = is_lacking ? &m->constants : &m->weights;
-    if (!pt_keys_find(config, path, strlen(path), &tensor))
+    if (!pt_keys_find(config, path, strlen(path), &row->tensor))
         return pt_bad(m, (is_lacking ? &m->constants_file : &m->weights_file)->name, "\"%s\" is missing", path);
-    if (!is_constant && m->tensors[tensor].is_parameter != is_parameter)
+    if (!is_constant && m->tensors[row->tensor].is_parameter != is_parameter)
         return pt_unsupported(m, m->weights_file.name,
                               "\"%s\" is a parameter here and none in the program, or the other way round", path);
     if (!pt_keys_put(&all->seen, path, strlen(path), 1, &is_new)) return false;
@@ -69,12 +65,12 @@ static bool own(pt_model *m, owners *all, const pt_row *row, uint32_t *constant_
     pt_module *owner = module_at(m, all, path, dot ? (size_t)(dot - path) : 0);
     pt_owned *owned = owner ? pt_alloc(m, sizeof *owned) : NULL;
     if (!owned) return false;
-    *owned = (pt_owned){.key = key, .path = path, .tensor = tensor, .is_lacking = is_lacking};
+    *owned = (pt_owned){.key = key, .path = path, .tensor = row->tensor, .is_lacking = is_lacking};
     pt_owned **list = is_parameter ? &owner->parameters : is_constant ? &owner->constants : &owner->buffers;
     pt_owned **last = is_parameter ? &owner->last_parameter : is_constant ? &owner->last_constant : &owner->last_buffer;
     *(*last ? &(*last)->next : list) = owned;
     *last = owned;
-    if (is_parameter) m->tensors[tensor].is_owned_as_parameter = true;
+    if (is_parameter) m->tensors[row->tensor].is_owned_as_parameter = true;
     if (is_constant) all->constants[(*constant_count)++] = owned;
     return true;
 }
@@ -93,7 +89,8 @@ static void take_tensors(pt_model *m, const pt_module *module) {
     for (const pt_module *child = module->children; child; child = child->next) take_tensors(m, child);
 }
 
-bool pt_make_modules(pt_model *m, const pt_program *p) {
+bool pt_make_modules(pt_model *m) {
+    const pt_program *p = m->programs[0];
     owners all = {.constants = malloc((p->count + 1) * sizeof(pt_owned *))};
     m->order = malloc((m->tensor_count + 1) * sizeof *m->order);
     m->root = pt_alloc(m, sizeof *m->root);
@@ -101,7 +98,7 @@ bool pt_make_modules(pt_model *m, const pt_program *p) {
     if (ok) *m->root = (pt_module){.path = "", .key = ""};
     uint32_t constants = 0;
     for (uint32_t i = 0; i < p->count && ok; i++) {
-        const pt_row *row = &p->rows[i];
+        pt_row *row = &p->rows[i];
         if (row->kind == PT_STATE) ok = own(m, &all, row, &constants);
         if (row->kind != PT_PROGRAM || row->is_dead) continue;
         pt_module *module = add_module(m, &all, m->root, row->program->path, row->target);

@@ -1,9 +1,11 @@
-/* Entries of an archive, members of its JSON, and errors that say where. */
+/* Entries of an archive, its files of JSON, and errors that say where. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/archive/internal.h"
 #include "core/base/grow.h"
+
+#define NESTING 400
 
 /* Entries are sorted, and all begin with the root folder. */
 const fb_zip_entry *fb_archive_find(const fb_archive *archive, const char *name) {
@@ -45,7 +47,7 @@ void pt_keys_free(pt_keys *keys) {
     *keys = (pt_keys){0};
 }
 
-static bool fail(pt_model *m, const char *code, const char *file, const char *format, va_list args) {
+bool pt_fail(pt_model *m, const char *code, const char *file, const char *format, va_list args) {
     if (m->status) return false;
     fb_buffer message = {0};
     if (file) fb_buffer_printf(&message, "%s: ", file);
@@ -59,7 +61,7 @@ static bool fail(pt_model *m, const char *code, const char *file, const char *fo
 bool pt_bad(pt_model *m, const char *file, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fail(m, "bad-archive", file, format, args);
+    pt_fail(m, PT_BAD, file, format, args);
     va_end(args);
     return false;
 }
@@ -67,7 +69,7 @@ bool pt_bad(pt_model *m, const char *file, const char *format, ...) {
 bool pt_unsupported(pt_model *m, const char *file, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fail(m, "unsupported-archive", file, format, args);
+    pt_fail(m, PT_UNSUPPORTED, file, format, args);
     va_end(args);
     return false;
 }
@@ -81,11 +83,6 @@ fb_status pt_end(pt_model *m, bool ok) {
 void *pt_alloc(pt_model *m, size_t size) {
     void *made = fb_arena_alloc(&m->arena, size);
     return made ? memset(made, 0, size) : NULL;
-}
-
-const char *pt_text(pt_model *m, const fb_json *string) {
-    if (!string || string->kind != FB_JSON_STRING) return NULL;
-    return fb_arena_text(&m->arena, string->text, string->count);
 }
 
 const char *pt_keep(pt_model *m, fb_buffer *text) {
@@ -102,79 +99,6 @@ const char *pt_format(pt_model *m, const char *format, ...) {
     fb_buffer_vprintf(&text, format, args);
     va_end(args);
     return pt_keep(m, &text);
-}
-
-const fb_json *pt_member(const fb_json *object, const char *name) {
-    if (!object || object->kind != FB_JSON_OBJECT) return NULL;
-    const fb_json *key = fb_json_first(object);
-    for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
-        if (fb_json_is(key, name)) return key + 1;
-    }
-    return NULL;
-}
-
-const fb_json *pt_member_of(const fb_json *object, const char *name, fb_json_kind kind) {
-    const fb_json *value = pt_member(object, name);
-    return value && value->kind == kind ? value : NULL;
-}
-
-const fb_json *pt_union(const fb_json *object, const char **kind) {
-    static const char *const kinds[] = {
-        "as_none",
-        "as_tensor",
-        "as_tensors",
-        "as_int",
-        "as_ints",
-        "as_float",
-        "as_floats",
-        "as_string",
-        "as_strings",
-        "as_sym_int",
-        "as_sym_ints",
-        "as_scalar_type",
-        "as_memory_format",
-        "as_layout",
-        "as_device",
-        "as_bool",
-        "as_bools",
-        "as_sym_bool",
-        "as_sym_bools",
-        "as_graph",
-        "as_optional_tensors",
-        "as_custom_obj",
-        "as_operator",
-        "as_sym_float",
-        "as_sym_floats",
-        "as_optional_tensor",
-        "as_complex",
-        "as_nested_tensors",
-        "as_int_lists",
-        "as_string_to_argument",
-        "as_float_lists",
-        "as_expr",
-        "as_name",
-        "user_input",
-        "parameter",
-        "buffer",
-        "tensor_constant",
-        "custom_obj",
-        "token",
-        "constant_input",
-        "user_output",
-        "loss_output",
-        "buffer_mutation",
-        "gradient_to_parameter",
-        "gradient_to_user_input",
-        "user_input_mutation",
-        "parameter_mutation",
-    };
-    if (!object || object->kind != FB_JSON_OBJECT || object->count != 1) return NULL;
-    const fb_json *key = fb_json_first(object);
-    *kind = "unknown";
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (fb_json_is(key, kinds[i])) *kind = kinds[i];
-    }
-    return key + 1;
 }
 
 bool pt_read_entry(pt_model *m, const fb_zip_entry *entry, uint64_t limit, char **content) {
@@ -197,30 +121,55 @@ void pt_release_entry(pt_model *m, uint64_t size) {
     if (m->archive->limits.release) m->archive->limits.release(m->archive->limits.context, size);
 }
 
-const char *pt_dtype_name(int64_t scalar_type) {
-    static const char *const names[] = {
-        [1] = "uint8",
-        [2] = "int8",
-        [3] = "int16",
-        [4] = "int32",
-        [5] = "int64",
-        [6] = "float16",
-        [7] = "float32",
-        [8] = "float64",
-        [9] = "complex32",
-        [10] = "complex64",
-        [11] = "complex128",
-        [12] = "bool",
-        [13] = "bfloat16",
-        [28] = "uint16",
-        [29] = "float8_e4m3fn",
-        [30] = "float8_e5m2",
-        [31] = "float8_e4m3fnuz",
-        [32] = "float8_e5m2fnuz",
-        [33] = "float8_e8m0fnu",
-        [34] = "uint32",
-        [35] = "uint64",
-    };
-    bool is_known = scalar_type > 0 && scalar_type < (int64_t)(sizeof names / sizeof *names);
-    return is_known ? names[scalar_type] : NULL;
+static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size) {
+    for (size_t i = 0; i < m->given_count; i++) {
+        if (strcmp(m->given[i].name, name) != 0) continue;
+        *size = strlen(m->given[i].text);
+        *text = strdup(m->given[i].text);
+        return *text;
+    }
+    const fb_zip_entry *entry = fb_archive_find(m->archive, name);
+    if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
+    *size = entry->size;
+    return pt_read_entry(m, entry, PT_MOST_JSON, text);
+}
+
+bool pt_read_file(pt_model *m, pt_file *file, const char *name) {
+    file->name = (char *)(uintptr_t)name;
+    uint64_t size = 0;
+    if (!name || !read_text(m, name, &file->text, &size)) return false;
+    fb_scan_init(&file->scan, file->text, size, NESTING);
+    file->scan.work = m->work;
+    file->root = fb_scan_value(&file->scan);
+    if (file->root && fb_scan_end(&file->scan) && file->root->kind == FB_JSON_OBJECT) return true;
+    if (file->scan.status == FB_NO_MEMORY) return false;
+    if (fb_work_status(m->work, m->error)) return false;
+    if (file->scan.status == FB_OK) return pt_bad(m, name, "it is not a JSON object");
+    size_t line, column;
+    fb_scan_position(&file->scan, file->scan.failed_at, &line, &column);
+    return pt_bad(m, name, "it is not valid JSON: %s (line %zu, column %zu)", file->scan.message, line, column);
+}
+
+static void free_file(pt_file *file) {
+    fb_scan_free(&file->scan);
+    free(file->text);
+}
+
+void pt_close_model(pt_model *m) {
+    for (size_t i = 0; i < m->program_count; i++) {
+        pt_program *p = m->programs[i];
+        pt_keys_free(&p->by_name);
+        fb_namespace_free(p->names);
+        free(p->results);
+        free(p->rows);
+    }
+    free_file(&m->program_file);
+    free_file(&m->weights_file);
+    free_file(&m->constants_file);
+    pt_release_entry(m, m->held);
+    pt_keys_free(&m->weights);
+    pt_keys_free(&m->constants);
+    free(m->tensors);
+    free(m->order);
+    fb_arena_free(&m->arena);
 }

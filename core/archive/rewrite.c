@@ -212,7 +212,6 @@ static bool check_again(pt_rewriting *r, const char *const *texts) {
     }
     if (ok) fb_sort(entries, count, sizeof *entries, order_of_entries);
     if (ok) {
-        pt_program *p;
         archive.zip.entries = entries;
         archive.zip.count = count;
         *m = (pt_model){.archive = &archive,
@@ -221,7 +220,7 @@ static bool check_again(pt_rewriting *r, const char *const *texts) {
                         .error = r->m->error,
                         .given = given,
                         .given_count = 3};
-        r->m->status = pt_model_document(m, r->m->name, &p, &document);
+        r->m->status = pt_model_document(m, r->m->name, &document);
         ok = !r->m->status && is_the_graph(r, document.data, document.size);
     }
     if (m) pt_close_model(m);
@@ -321,9 +320,8 @@ static bool load_all(pt_rewriting *r, const char *document, size_t size) {
     return ok && r->states && r->state_inputs && r->owners;
 }
 
-static bool write_all(pt_rewriting *r, pt_program *program, const char *document, size_t size, pt_add_entry *add,
-                      void *context) {
-    if (!load_all(r, document, size) || !pt_rewrite_program(r, program) || !rewrite_weights(r)) return false;
+static bool write_all(pt_rewriting *r, const char *document, size_t size, pt_add_entry *add, void *context) {
+    if (!load_all(r, document, size) || !pt_rewrite_program(r) || !rewrite_weights(r)) return false;
     json_t *const files[] = {r->program, r->weights, r->constants};
     char *texts[3] = {0};
     bool ok = true;
@@ -345,13 +343,12 @@ static void free_rewriting(pt_rewriting *r) {
 fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
                      const json_t *makers, fb_work *work, pt_add_entry *add, void *context, fb_error *error) {
     pt_model *m = calloc(1, sizeof *m);
-    pt_program *program;
     fb_buffer document = {0};
     pt_rewriting r = {.m = m, .graph = graph, .makers = makers};
     if (!m) return fb_fail_memory(error);
     *m = (pt_model){.archive = archive, .blob = blob, .work = work, .error = error};
-    fb_status status = pt_model_document(m, model, &program, &document);
-    bool ok = !status && write_all(&r, program, document.data, document.size, add, context);
+    fb_status status = pt_model_document(m, model, &document);
+    bool ok = !status && write_all(&r, document.data, document.size, add, context);
     status = pt_end(m, ok);
     free_rewriting(&r);
     fb_buffer_free(&document);

@@ -83,7 +83,7 @@ static inline const char *pt_text_of(const json_t *object, const char *key) {
 }
 
 /* Rewrites the nodes of the archive's program: rewrite_program.c */
-bool pt_rewrite_program(pt_rewriting *r, pt_program *program);
+bool pt_rewrite_program(pt_rewriting *r);
 void pt_scope_free(pt_scope *scope);
 
 /* Fills the metadata of the new ones among the nodes of a program: provenance.c */

@@ -15,23 +15,15 @@
 static bool index_rows(pt_scope *s) {
     const pt_program *p = s->p;
     json_t *nodes = json_object_get(s->graph, "nodes");
-    const fb_json *list = pt_member_of(p->graph, "nodes", FB_JSON_ARRAY), *node = list ? fb_json_first(list) : NULL;
-    size_t at = 0;
     s->sources = calloc((size_t)p->count + 1, sizeof(json_t *));
     if (!s->sources) return false;
     for (uint32_t i = 0; i < p->count; i++) {
         const pt_row *row = &p->rows[i];
-        for (; row->kind == PT_CALL && node && node != row->source && at < list->count; at++) node = fb_json_next(node);
-        if (row->kind == PT_CALL) s->sources[i] = json_array_get(nodes, at);
-        if (row->name && !row->is_dead && !pt_set(s->rows, row->name, json_integer(i))) return false;
-    }
-    for (uint32_t i = 0; i < p->by_name.count; i++) {
-        const pt_key *key = &p->by_name.rows[i];
-        const pt_row *row = &p->rows[key->value];
-        bool is_named = row->name && !row->is_dead && key->text[0] != '\n';
-        if (is_named && !pt_set(s->names, row->name, json_stringn(key->text, key->length))) return false;
-        if (is_named && row->kind == PT_STATE && !pt_push(s->r->inputs_of, row->target, json_stringn(key->text, key->length)))
-            return false;
+        if (row->node) s->sources[i] = json_array_get(nodes, (size_t)(row->node - p->nodes));
+        if (!row->name || row->is_dead) continue;
+        if (!pt_set(s->rows, row->name, json_integer(i))) return false;
+        if (row->result && !pt_set(s->names, row->name, json_string(row->result))) return false;
+        if (row->spec && !pt_push(s->r->inputs_of, row->target, json_string(row->result))) return false;
     }
     return true;
 }
@@ -411,17 +403,12 @@ static bool put_inputs(pt_scope *s, json_t *specs) {
 }
 
 /* Leaves out what is said of values that are gone. */
-static bool forget_values(pt_scope *s) {
-    for (uint32_t i = 0; i < s->p->by_name.count; i++) {
-        const pt_key *key = &s->p->by_name.rows[i];
-        const pt_row *row = &s->p->rows[key->value];
-        const pt_row *source = row->kind == PT_ITEM ? &s->p->rows[row->first] : row;
-        if (row->is_dead || !source->name || json_object_get(s->kept, source->name)) continue;
-        const char *name = fb_arena_text(&s->r->m->arena, key->text, key->length);
-        if (!name) return false;
-        json_object_del(s->values, name);
+static void forget_values(pt_scope *s) {
+    for (uint32_t i = 0; i < s->p->count; i++) {
+        const pt_row *row = &s->p->rows[i], *source = row->kind == PT_ITEM ? &s->p->rows[row->first] : row;
+        if (row->result && !row->is_dead && source->name && !json_object_get(s->kept, source->name))
+            json_object_del(s->values, row->result);
     }
-    return true;
 }
 
 /* A signature of a module names values of the program, which must be there still. */
@@ -539,8 +526,9 @@ static bool rewrite_nodes(pt_scope *s, const json_t *list, json_t *inputs, json_
     bool ok = nodes;
     json_array_foreach(list, i, node) ok = ok && fb_work_goes_on(s->r->m->work, 256) && put_node(s, node, nodes);
     node = json_array_get(list, json_array_size(list) - 1);
-    ok = ok && put_outputs(s, node, outputs) && keep_constants(s) && put_inputs(s, inputs) && forget_values(s) &&
-         pt_describe_new_nodes(s, nodes);
+    ok = ok && put_outputs(s, node, outputs) && keep_constants(s) && put_inputs(s, inputs);
+    if (ok) forget_values(s);
+    ok = ok && pt_describe_new_nodes(s, nodes);
     if (ok) return pt_set(s->graph, "nodes", nodes);
     json_decref(nodes);
     return false;
@@ -574,10 +562,10 @@ static bool rewrite_nested(pt_rewriting *r, pt_program *program, json_t *graph) 
     return ok;
 }
 
-bool pt_rewrite_program(pt_rewriting *r, pt_program *program) {
+bool pt_rewrite_program(pt_rewriting *r) {
     json_t *module = json_object_get(r->program, "graph_module");
     const json_t *signature = json_object_get(module, "signature");
-    return open_scope(&r->main, r, program, json_object_get(module, "graph"), json_object_get(r->before, "nodes")) &&
+    return open_scope(&r->main, r, r->m->programs[0], json_object_get(module, "graph"), json_object_get(r->before, "nodes")) &&
            return_copies(&r->main, json_object_get(r->after, "nodes")) &&
            rewrite_nodes(&r->main, json_object_get(r->after, "nodes"), json_object_get(signature, "input_specs"),
                          json_object_get(signature, "output_specs")) &&

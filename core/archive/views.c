@@ -26,28 +26,27 @@ typedef struct maker {
 
 static const expression none = {NULL, NULL};
 
-static const char *sizes_text(pt_model *m, const int64_t *sizes, uint32_t count) {
+/* An operation with a list of numbers, or, without a name for them, along axis 1, from the first to the second. */
+static const char *operation(maker *k, const char *op, const char *args, const char *list, const int64_t *numbers,
+                             uint32_t count) {
     fb_buffer text = {0};
-    for (uint32_t i = 0; i < count; i++) {
-        if (i) fb_buffer_char(&text, ',');
-        fb_buffer_int(&text, sizes[i]);
-    }
-    return pt_keep(m, &text);
+    fb_buffer_printf(&text, "{\"op\":\"%s\",\"args\":[%s],\"%s\":%s", op, args, list ? list : "axis", list ? "[" : "1");
+    for (uint32_t i = 0; i < count; i++)
+        fb_buffer_printf(&text, "%s%lld", !list ? i ? ",\"stop\":" : ",\"start\":" : i ? "," : "", (long long)numbers[i]);
+    fb_buffer_string(&text, list ? "]}" : "}");
+    return pt_keep(k->m, &text);
 }
 
 /* `is_same`: it has that shape already. */
 static expression reshape(maker *k, expression inner, bool is_same, const int64_t *to, uint32_t rank) {
     if (!inner.text || (!inner.reshaped && is_same)) return inner;
-    const char *within = inner.reshaped ? inner.reshaped : inner.text, *sizes = sizes_text(k->m, to, rank);
-    if (!sizes) return none;
-    return (expression){pt_format(k->m, "{\"op\":\"reshape\",\"args\":[%s],\"shape\":[%s]}", within, sizes), within};
+    const char *within = inner.reshaped ? inner.reshaped : inner.text;
+    return (expression){operation(k, "reshape", within, "shape", to, rank), within};
 }
 
 static expression slice(maker *k, expression inner, int64_t start, int64_t stop, int64_t size) {
     if (!inner.text || (start == 0 && stop == size)) return inner;
-    return (expression){pt_format(k->m, "{\"op\":\"slice\",\"args\":[%s],\"axis\":1,\"start\":%lld,\"stop\":%lld}", inner.text,
-                                  (long long)start, (long long)stop),
-                        NULL};
+    return (expression){operation(k, "slice", inner.text, NULL, (int64_t[]){start, stop}, 2), NULL};
 }
 
 static int64_t product(const axis *dims, uint32_t count) {
@@ -134,11 +133,7 @@ static const char *view_of(pt_model *m, const pt_tensor *base, const pt_tensor *
     made = reshape(&k, made, is_same, shape, rank);
     bool is_ordered = true;
     for (uint32_t i = 0; i < rank; i++) is_ordered &= back[i] == i;
-    if (!is_ordered && made.text) {
-        const char *order = sizes_text(m, back, rank);
-        made.text = order ? pt_format(m, "{\"op\":\"permute\",\"args\":[%s],\"dims\":[%s]}", made.text, order) : NULL;
-    }
-    return made.text;
+    return is_ordered || !made.text ? made.text : operation(&k, "permute", made.text, "dims", back, rank);
 }
 
 /* ---- places in a record -------------------------------------------------------------------------------------------------- */

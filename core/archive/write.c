@@ -12,41 +12,22 @@ static void put_text(fb_buffer *out, const char *text) {
 
 /* ---- what is recorded of results ---------------------------------------------------------------------------------------- */
 
-/* {"as_int": 6} or {"as_expr": {"expr_str": …}}. */
-static bool put_size(pt_model *m, const pt_row *row, const fb_json *size, fb_buffer *out) {
-    const char *kind;
-    const fb_json *value = pt_union(size, &kind);
-    if (strcmp(kind, "as_int") == 0) {
-        fb_buffer_int(out, value->integer);
-        return true;
-    }
-    const fb_json *text = pt_member(value, "expr_str");
+static bool put_size(pt_model *m, const pt_row *row, uint32_t dimension, fb_buffer *out) {
+    const char *expression = row->meta->expressions[dimension];
+    if (!expression) return fb_buffer_int(out, row->meta->sizes[dimension]), true;
     fb_buffer printed = {0};
-    bool ok = fb_print_size(text->text, text->count, &printed);
+    bool ok = fb_print_size(expression, strlen(expression), &printed);
     if (ok) fb_buffer_json_string(out, printed.data, printed.size);
-    else pt_unsupported(m, m->program_file.name, "\"%s\" has the size %s, which is not supported", row->name, pt_text(m, text));
+    else pt_unsupported(m, m->program_file.name, "\"%s\" has the size %s, which is not supported", row->name, expression);
     fb_buffer_free(&printed);
     return ok;
 }
 
-static pt_tensor *tensor_of(const pt_model *m, const pt_row *row) {
-    uint32_t tensor;
-    bool is_found = pt_keys_find(&m->weights, row->target, strlen(row->target), &tensor) ||
-                    pt_keys_find(&m->constants, row->target, strlen(row->target), &tensor);
-    return is_found ? &m->tensors[tensor] : NULL;
-}
-
-static fb_dtype recorded_dtype(const pt_row *row) {
-    const fb_json *dtype = pt_member(row->value, "dtype");
-    const char *name = dtype ? pt_dtype_name(dtype->integer) : NULL;
-    return name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
-}
-
 static void look_at_weights(pt_model *m, const pt_program *p) {
     for (uint32_t i = 0; i < p->count; i++) {
-        const pt_tensor *tensor = p->rows[i].kind == PT_STATE ? tensor_of(m, &p->rows[i]) : NULL;
-        fb_dtype was = recorded_dtype(&p->rows[i]);
-        if (tensor && was && was != tensor->dtype) m->exported_as[tensor->dtype] = was;
+        const pt_row *row = &p->rows[i];
+        fb_dtype was = row->kind == PT_STATE && row->meta ? row->meta->dtype : FB_DTYPE_UNKNOWN;
+        if (was && was != m->tensors[row->tensor].dtype) m->exported_as[m->tensors[row->tensor].dtype] = was;
     }
 }
 
@@ -69,25 +50,23 @@ static bool is_outdated(const pt_model *m, fb_dtype recorded) {
 
 /* Shape and dtype; a result's device is recorded where a cast reads it. */
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
+    const pt_meta *meta = row->meta;
     fb_buffer_string(out, ",\"meta\":{");
-    const fb_json *value = row->value;
-    const fb_json *sizes = pt_member(value, "sizes"), *layout = pt_member(value, "layout");
-    if (value && sizes->count != pt_member(value, "strides")->count)
-        return pt_bad(m, m->program_file.name, "the tensor_values of \"%s\" are incomplete", row->name);
-    if (value) {
+    if (meta) {
+        if (meta->dimensions != meta->stride_count)
+            return pt_bad(m, m->program_file.name, "the tensor_values of \"%s\" are incomplete", row->name);
         fb_buffer_string(out, "\"shape\":[");
-        const fb_json *size = fb_json_first(sizes);
-        for (uint32_t i = 0; i < sizes->count; i++, size = fb_json_next(size)) {
+        for (uint32_t i = 0; i < meta->dimensions; i++) {
             if (i) fb_buffer_char(out, ',');
-            if (!put_size(m, row, size, out)) return false;
+            if (!put_size(m, row, i, out)) return false;
         }
         fb_buffer_char(out, ']');
-        const pt_tensor *tensor = row->kind == PT_STATE ? tensor_of(m, row) : NULL;
-        fb_dtype known = tensor ? tensor->dtype : recorded_dtype(row);
-        if (known && (tensor || !is_outdated(m, known))) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(known));
-        if (row->decides_device && layout->integer == PT_STRIDED) {
+        bool is_state = row->kind == PT_STATE;
+        fb_dtype known = is_state ? m->tensors[row->tensor].dtype : meta->dtype;
+        if (known && (is_state || !is_outdated(m, known))) fb_buffer_printf(out, ",\"dtype\":\"%s\"", fb_dtype_name(known));
+        if (row->decides_device && meta->is_strided) {
             fb_buffer_string(out, ",\"device\":");
-            pt_put_device(pt_member(value, "device"), out);
+            put_text(out, meta->device);
         }
     }
     fb_buffer_char(out, '}');
@@ -96,30 +75,21 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
 
 /* A cast to a device reads its argument's device. */
 static void mark_device(pt_program *p, const pt_row *row) {
-    bool is_cast = fb_is_spelled(row->target, FB_ATEN "to.") || fb_is_spelled(row->target, FB_ATEN "_to_copy.");
-    if (row->kind != PT_CALL || !is_cast) return;
-    const fb_json *inputs = pt_member(row->source, "inputs"), *input = fb_json_first(inputs);
-    const char *kind;
-    const fb_json *first = inputs->count ? pt_union(pt_member(input, "arg"), &kind) : NULL;
-    uint32_t of = first && strcmp(kind, "as_tensor") == 0 ? pt_row_of(p, pt_member(first, "name")) : UINT32_MAX;
+    static const char deciding[] = {PT_DEVICE, PT_LAYOUT, PT_STRING, PT_TENSOR, PT_SYMBOL, '\0'};
+    if (!fb_is_spelled(row->target, FB_ATEN "to.") && !fb_is_spelled(row->target, FB_ATEN "_to_copy.")) return;
+    const pt_argument *inputs = row->node->inputs.rows;
+    uint32_t of = row->node->inputs.count && inputs->form == PT_TENSOR ? p->results[inputs->result].row : UINT32_MAX;
     if (of == UINT32_MAX) return;
-    for (uint32_t i = 1; i < inputs->count; i++) {
-        input = fb_json_next(input);
-        const fb_json *value = pt_union(pt_member(input, "arg"), &kind);
-        if (value && (strcmp(kind, "as_device") == 0 || strcmp(kind, "as_layout") == 0 || strcmp(kind, "as_string") == 0 ||
-                      strcmp(kind, "as_tensor") == 0 || pt_member(value, "as_name")))
-            p->rows[of].decides_device = true;
-    }
+    for (uint32_t i = 1; i < row->node->inputs.count; i++)
+        p->rows[of].decides_device |= strchr(deciding, (char)inputs[i].form) != NULL;
 }
 
 static void say_training(pt_model *m, const pt_row *row) {
-    const fb_json *inputs = row->kind == PT_CALL ? pt_member(row->source, "inputs") : NULL;
-    const fb_json *input = inputs ? fb_json_first(inputs) : NULL;
-    if (!inputs || fb_is_spelled(row->target, FB_HIGHER_ORDER)) return;
-    for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
-        const fb_json *name = pt_member(input, "name"), *given = pt_member(pt_member(input, "arg"), "as_bool");
-        bool is_flag = fb_json_is(name, "training") || fb_json_is(name, "train");
-        m->is_training |= is_flag && given && given->kind == FB_JSON_TRUE;
+    if (fb_is_spelled(row->target, FB_HIGHER_ORDER)) return;
+    for (uint32_t i = 0; i < row->node->inputs.count; i++) {
+        const pt_argument *input = &row->node->inputs.rows[i];
+        bool is_flag = strcmp(input->key, "training") == 0 || strcmp(input->key, "train") == 0;
+        m->is_training |= is_flag && strcmp(input->kind, "as_bool") == 0 && input->integer;
     }
 }
 
@@ -127,6 +97,7 @@ static void look_at_calls(pt_model *m, pt_program *p) {
     for (uint32_t i = 0; i < p->count; i++) {
         if (p->rows[i].is_dead) continue;
         if (p->rows[i].program) look_at_calls(m, p->rows[i].program);
+        if (!p->rows[i].node) continue;
         mark_device(p, &p->rows[i]);
         say_training(m, &p->rows[i]);
     }
@@ -139,7 +110,7 @@ static bool put_node(pt_model *m, const pt_program *p, const pt_row *row, fb_buf
         [PT_INPUT] = "placeholder",  [PT_STATE] = "get_attr",     [PT_PROGRAM] = "get_attr", [PT_CALL] = "call_function",
         [PT_ITEM] = "call_function", [PT_COPY] = "call_function", [PT_OUTPUT] = "output",
     };
-    pt_arguments a = {.m = m, .program = p, .row = row};
+    pt_spelling a = {.m = m, .program = p, .row = row};
     fb_buffer kwargs = {0};
     fb_buffer_string(out, "{\"name\":");
     put_text(out, row->name);
@@ -335,42 +306,22 @@ static bool put_module(pt_model *m, const pt_module *module, fb_buffer *out) {
 
 /* Where the document comes from, and how nested arguments and results are made flat. */
 static void put_metadata(pt_model *m, fb_buffer *out) {
-    const fb_json *root = m->program_file.root, *version = pt_member(root, "torch_version");
-    const fb_json *calls = pt_member(pt_member(root, "graph_module"), "module_call_graph");
-    const fb_json *signature = calls->count ? pt_member(fb_json_first(calls), "signature") : NULL;
-    const fb_json *names = pt_member_of(signature, "forward_arg_names", FB_JSON_ARRAY);
     fb_buffer_string(out, "{\"archive\":{\"blob\":");
     put_text(out, m->blob);
     fb_buffer_string(out, ",\"model\":");
     put_text(out, m->name);
     fb_buffer_string(out, "},\"producer\":");
-    const char *text = version ? pt_format(m, "torch.export %.*s", (int)version->count, version->text) : "torch.export";
-    if (text) put_text(out, text);
-    if (names) {
-        static const char *const members[] = {"in_spec", "out_spec"};
-        fb_buffer_string(out, ",\"arguments\":");
-        fb_json_canonical(names, out);
-        for (size_t i = 0; i < 2; i++) {
-            fb_buffer_printf(out, ",\"%s\":", members[i]);
-            fb_json_canonical(pt_member(signature, members[i]), out);
-        }
-    }
+    put_text(out, m->producer);
+    fb_buffer_string(out, m->flattening);
     fb_buffer_char(out, '}');
 }
 
-/* Which calls a program may have: "TRAINING" is what torch.export gives, "ATEN" and others what decompositions make of that. */
-static bool clean_up(pt_model *m, pt_program *p) {
-    const fb_json *verifiers = pt_member(m->program_file.root, "verifiers");
-    const fb_json *first = verifiers && verifiers->count ? fb_json_first(verifiers) : NULL;
-    if (!first) return pt_bad(m, m->program_file.name, "the verifiers are missing");
-    return fb_json_is(first, "TRAINING") || pt_remove_dead(m, p);
-}
-
-bool pt_write_document(pt_model *m, pt_program *p, fb_buffer *out) {
-    if (!clean_up(m, p)) return false;
+bool pt_write_document(pt_model *m, fb_buffer *out) {
+    pt_program *p = m->programs[0];
+    if (m->is_core && !pt_remove_dead(m, p)) return false;
     look_at_calls(m, p);
+    if (!pt_make_modules(m) || !pt_place_tensors(m)) return false;
     look_at_weights(m, p);
-    if (!pt_make_modules(m, p) || !pt_place_tensors(m)) return false;
     fb_buffer_string(out, "{\"format\":\"foldback.graph/1\",\"name\":");
     put_text(out, m->name);
     fb_buffer_string(out, ",\"nodes\":[");
