@@ -33,11 +33,9 @@ fb_layer fb_linear_layer(const fb_linear *linear);
 /* A Linear or a convolution, with which a constant per channel can be folded into weight and bias. */
 typedef struct fb_host {
     fb_layer layer;
-    bool is_linear;
-    union {
-        fb_linear linear;
-        fb_conv conv;
-    };
+    bool is_linear; /* which of the two views is filled */
+    fb_linear linear;
+    fb_conv conv;
     int64_t inputs, outputs; /* channels */
     fb_dtype dtype;
     bool training;

@@ -342,8 +342,8 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     if (fb_dialect_facts_of(g)->has_split && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
         return (fb_obstacle){"unknown-shape", "the shape of its result is not recorded"};
     if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
-    if (!host->is_linear && host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
-    if (!host->is_linear && host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
+    if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};
+    if (host->conv.groups > 1) return (fb_obstacle){"grouped", "its channels are in groups"};
     if (layer->bias.id && fb_tensor_at(g, layer->bias)->dtype != host->dtype)
         return (fb_obstacle){"dtype", "its weight and its bias have different dtypes"};
     fb_obstacle stands = fb_layer_obstacle(m, layer);
