@@ -58,9 +58,14 @@ fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *p
 }
 
 fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    uint32_t count = fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2;
-    return count == 1 ? fb_call_argument(graph, node, parameter) : (fb_value){0};
+    return fb_argument_count(graph, node) == 1 ? fb_call_argument(graph, node, parameter) : (fb_value){0};
+}
+
+bool fb_two_operands(const fb_graph *graph, fb_node node, fb_value *input, fb_value *other) {
+    if (fb_argument_count(graph, node) != 2) return false;
+    *input = fb_call_argument(graph, node, "input");
+    *other = fb_call_argument(graph, node, "other");
+    return input->id && other->id;
 }
 
 bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter) {

@@ -113,7 +113,12 @@ static fb_dtype promote_operands(const fb_shape_call *call) {
         for (uint32_t i = 0; i < row->count; i++) operands[count++] = fb_operand_of(call->graph, row->items[i]);
         return fb_promote_all(operands, count);
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) operands[count++] = fb_operand_named(call, names[i]);
+    size_t left = fb_operand_limit(call);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        operands[count].kind = FB_OPERAND_ABSENT;
+        if (left) operands[count] = fb_operand_named(call, names[i]);
+        left -= operands[count++].kind != FB_OPERAND_ABSENT;
+    }
     fb_operand *min = &operands[count - 2], *max = &operands[count - 1]; /* limits of clamp: two tensors, or two numbers */
     if (min->kind == FB_OPERAND_NUMBER && max->kind == FB_OPERAND_TENSOR) *max = fb_as_number(*max);
     if (max->kind == FB_OPERAND_NUMBER && min->kind == FB_OPERAND_TENSOR) *min = fb_as_number(*min);

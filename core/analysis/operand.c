@@ -76,6 +76,10 @@ fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter) {
     return operand;
 }
 
+size_t fb_operand_limit(const fb_shape_call *call) {
+    return call->is_module ? SIZE_MAX : fb_argument_count(call->graph, call->node);
+}
+
 /* ---- options --------------------------------------------------------------------------------------------------------- */
 
 fb_value fb_option(const fb_shape_call *call, const char *name) {

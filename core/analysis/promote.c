@@ -54,14 +54,14 @@ static void join(fb_dtype *group, fb_dtype dtype, bool *is_unknown) {
     *group = joined;
 }
 
-static void add_operand(promotion *p, fb_operand operand) {
-    if (operand.kind == FB_OPERAND_TENSOR) {
+static void add_operand(promotion *p, const fb_operand *operand) {
+    if (operand->kind == FB_OPERAND_TENSOR) {
         p->has_tensor = true;
-        if (!operand.type.dtype) p->is_unknown = true;
-        else join(operand.type.rank == 0 ? &p->scalar : &p->dimensioned, operand.type.dtype, &p->is_unknown);
+        if (!operand->type.dtype) p->is_unknown = true;
+        else join(operand->type.rank == 0 ? &p->scalar : &p->dimensioned, operand->type.dtype, &p->is_unknown);
     }
-    if (operand.kind == FB_OPERAND_NUMBER) {
-        if (operand.number) join(&p->number, operand.number, &p->is_unknown);
+    if (operand->kind == FB_OPERAND_NUMBER) {
+        if (operand->number) join(&p->number, operand->number, &p->is_unknown);
         else p->has_unknown_number = true;
     }
 }
@@ -108,6 +108,6 @@ static bool ranks_matter(const fb_operand *operands, int count) {
 fb_dtype fb_promote_all(const fb_operand *operands, int count) {
     promotion p = {0};
     if (ranks_matter(operands, count)) return FB_DTYPE_UNKNOWN;
-    for (int i = 0; i < count; i++) add_operand(&p, operands[i]);
+    for (int i = 0; i < count; i++) add_operand(&p, &operands[i]);
     return result(&p);
 }

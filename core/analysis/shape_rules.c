@@ -59,9 +59,11 @@ static bool shape_same_as_second(const fb_shape_call *call, fb_type *out) {
 
 static bool broadcast_named(const fb_shape_call *call, const char *const *names, int count, fb_type *out) {
     bool has_tensor = false;
+    size_t left = fb_operand_limit(call);
     fb_type joined = {.rank = 0};
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && left; i++) {
         fb_operand operand = fb_operand_named(call, names[i]);
+        left -= operand.kind != FB_OPERAND_ABSENT;
         if (operand.kind == FB_OPERAND_OTHER) return false;
         if (operand.kind != FB_OPERAND_TENSOR) continue;
         if (operand.type.rank < 0 || !broadcast(&joined, &operand.type)) return false;

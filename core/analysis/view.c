@@ -230,9 +230,7 @@ static double next_number(call_reader *reader, const char *parameter, double fal
 
 /* Were all arguments asked for, and right? */
 static bool is_read_whole(const call_reader *reader) {
-    const fb_node_row *row = fb_node_at(reader->graph, reader->node);
-    size_t given = fb_value_at(reader->graph, row->args)->count + fb_value_at(reader->graph, row->kwargs)->count / 2;
-    return !reader->is_wrong && given == reader->seen;
+    return !reader->is_wrong && fb_argument_count(reader->graph, reader->node) == reader->seen;
 }
 
 /* ---- linear layers ------------------------------------------------------------------------------------------------------- */

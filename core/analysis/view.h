@@ -45,6 +45,13 @@ bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *par
 bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter);
 /* The node that the argument is, or none. */
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter);
+/* How many arguments a call is given, by position or keyword. */
+static inline size_t fb_argument_count(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    return fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2;
+}
+/* `input` and `other` of a call that is given these alone: no alpha, no out. */
+bool fb_two_operands(const fb_graph *graph, fb_node node, fb_value *input, fb_value *other);
 /* The one argument in args and kwargs together when it is the parameter; otherwise none. */
 fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter);
 bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter);

@@ -64,8 +64,7 @@ static fb_value constant_computed(fb_graph *g, fb_value recipe) {
 }
 
 static void constant_see_all(constant_call *c) {
-    const fb_node_row *row = fb_node_at(c->graph, c->call.node);
-    c->seen = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2;
+    c->seen = fb_argument_count(c->graph, c->call.node);
 }
 
 /* The first argument's recipe, for a rule that handles every argument: each is in the result's shape, or the rule reads it.
@@ -1009,10 +1008,9 @@ static fb_value make(constant_call *c, constant_rule *rule) {
     fb_value recipe = rule(c);
     if (!recipe.id && !c->recipes->obstacle.code) no_constant(c, "unsupported-arguments", "its arguments are not all constant");
     if (!recipe.id) return recipe;
-    const fb_node_row *row = fb_node_at(c->graph, c->call.node);
     if (fb_graph_is_onnx(c->graph)) constant_see_all(c); /* the rules know all attributes of these operators */
-    bool is_read_whole = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2 <= c->seen;
-    if (!is_read_whole) return no_constant(c, "unsupported-arguments", "it has arguments that recipes do not know");
+    if (fb_argument_count(c->graph, c->call.node) > c->seen)
+        return no_constant(c, "unsupported-arguments", "it has arguments that recipes do not know");
     if (!has_type(c->graph, recipe, &c->type))
         return no_constant(c, "unsupported-dtype", "recipes compute with floating-point tensors only");
     return recipe;

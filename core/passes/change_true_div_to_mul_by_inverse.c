@@ -69,9 +69,8 @@ static bool has_inverse_in_range(fb_matcher *m, const found *f) {
 
 /* Arguments besides numerator, divisor and rounding_mode (`out`, say). */
 static bool has_more_arguments(const fb_graph *g, const fb_division *division) {
-    const fb_node_row *row = fb_node_at(g, division->node);
     size_t known = division->rounding_mode.id ? 3 : 2;
-    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != known;
+    return fb_argument_count(g, division->node) != known;
 }
 
 /* Of ONNX a constant of one element; not of integers, whose quotient is cut off. */

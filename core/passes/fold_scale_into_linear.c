@@ -66,10 +66,8 @@ static bool read_constant(const fb_graph *graph, fb_value value, constant_call *
 static bool affine_at(const fb_graph *graph, fb_node node, constant_call *affine) {
     constant_call found = {.node = node};
     if (!form_of(fb_node_op(graph, node), &found.form)) return false;
-    const fb_node_row *row = fb_node_at(graph, node);
-    if (fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != 2) return false;
-    fb_value a = fb_call_argument(graph, node, "input"), b = fb_call_argument(graph, node, "other");
-    if (!a.id || !b.id) return false;
+    fb_value a, b;
+    if (!fb_two_operands(graph, node, &a, &b)) return false;
     bool commutes = found.form == FB_ARITHMETIC_MUL || found.form == FB_ARITHMETIC_ADD;
     for (int i = 0; i < (commutes ? 2 : 1); i++) {
         fb_value x = i ? b : a, constant = i ? a : b;

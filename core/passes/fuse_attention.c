@@ -79,13 +79,8 @@ static bool add_inner(attention *a, fb_node node) {
 
 /* ---- finding it, from its end -------------------------------------------------------------------------------------------- */
 
-static bool has_two_arguments(const fb_graph *g, fb_node node) {
-    const fb_node_row *row = fb_node_at(g, node);
-    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == 2;
-}
-
 static bool is_product(const fb_graph *g, fb_node node, fb_node *a, fb_node *b) {
-    if (!fb_op_is(g, node, FB_OP_MATMUL) || !has_two_arguments(g, node)) return false;
+    if (!fb_op_is(g, node, FB_OP_MATMUL) || fb_argument_count(g, node) != 2) return false;
     *a = fb_call_argument_node(g, node, "input");
     *b = fb_call_argument_node(g, node, "other");
     return a->id && b->id;
@@ -113,7 +108,7 @@ static bool is_scaling(fb_matcher *m, fb_node node, fb_node *x, double *factor) 
     const fb_graph *g = m->graph;
     fb_division division;
     double number;
-    if (!has_two_arguments(g, node)) return false;
+    if (fb_argument_count(g, node) != 2) return false;
     if (fb_division_at(g, node, &division)) {
         *x = fb_value_node(g, division.numerator);
         if (!x->id || !is_number(m, node, division.divisor, &number)) return false;
@@ -220,7 +215,7 @@ static bool find_masked_scores(fb_matcher *m, attention *a, fb_node node) {
         if (is_filled(m, a, node, way->fill) && is_on(m, a, way->values, way->mask, way->fills ? FILLED : SELECTED))
             return true;
     }
-    if ((op & ~FB_OP_IN_PLACE) == FB_OP_ADD && has_two_arguments(g, node)) {
+    if ((op & ~FB_OP_IN_PLACE) == FB_OP_ADD && fb_argument_count(g, node) == 2) {
         fb_node x = fb_call_argument_node(g, node, "input"), y = fb_call_argument_node(g, node, "other");
         if (is_on(m, a, x, y, ADDED) || (!(op & FB_OP_IN_PLACE) && is_on(m, a, y, x, ADDED))) return true;
     }

@@ -43,9 +43,8 @@ static void find_sum(const fb_graph *g, found *f, fb_dim outputs) {
     fb_node sum = product->user_count == 1 ? fb_edge_user(g, fb_user_first(g, f->product)) : (fb_node){0};
     const fb_node_row *row = sum.id ? fb_node_at(g, sum) : NULL;
     if (!row || !fb_op_is(g, sum, FB_OP_ADD) || row->dtype != product->dtype || row->shape.id != product->shape.id) return;
-    if (fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != 2) return;
-    fb_value a = fb_call_argument(g, sum, "input"), b = fb_call_argument(g, sum, "other");
-    if (!a.id || !b.id) return;
+    fb_value a, b;
+    if (!fb_two_operands(g, sum, &a, &b)) return;
     fb_value bias = fb_value_node(g, a).id == f->product.id ? b : a;
     fb_node node = fb_value_node(g, bias);
     fb_shape_result shape;

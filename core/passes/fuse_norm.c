@@ -162,16 +162,15 @@ static fb_value take_vector(search *s, fb_op op) {
     fb_formula *f = &s->best.formula;
     fb_node reader = reader_of(g, f), result = f->calls[f->count - 1];
     if (!reader.id || !fb_op_is(g, reader, op) || f->count == FB_FORMULA_CALLS) return (fb_value){0};
-    const fb_node_row *row = fb_node_at(g, reader);
-    if (fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != 2) return (fb_value){0};
-    fb_value a = fb_call_argument(g, reader, "input"), b = fb_call_argument(g, reader, "other");
-    if (!a.id || !b.id) return (fb_value){0};
+    fb_value a, b;
+    if (!fb_two_operands(g, reader, &a, &b)) return (fb_value){0};
     fb_value vector = fb_value_node(g, a).id == result.id ? b : a;
     fb_node node = fb_value_node(g, vector);
     fb_shape_result shape;
     if (!node.id || node.id == result.id || !fb_recorded_shape(g, node, &shape)) return (fb_value){0};
-    bool fits = shape.dtype == (fb_dtype)fb_node_at(g, result)->dtype && shape.rank == s->best.substitute.shape_rank &&
-                row->shape.id == fb_node_at(g, result)->shape.id && row->dtype == fb_node_at(g, result)->dtype;
+    const fb_node_row *row = fb_node_at(g, reader), *before = fb_node_at(g, result);
+    bool fits = shape.dtype == (fb_dtype)before->dtype && shape.rank == s->best.substitute.shape_rank &&
+                row->shape.id == before->shape.id && row->dtype == before->dtype;
     for (int i = 0; i < shape.rank && fits; i++) fits = fb_dim_is(shape.sizes[i], s->best.substitute.shape[i]);
     if (!fits) return (fb_value){0};
     f->calls[f->count++] = reader;

@@ -111,10 +111,8 @@ static void find_sum(const search *s, found *f) {
     const fb_graph *g = s->graph;
     fb_node n = sole_reader(s, f->layer);
     if (!n.id || op_of(g, n) != FB_OP_ADD || !has_type_of(g, n, f->layer)) return;
-    const fb_node_row *row = fb_node_at(g, n);
-    if (fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != 2) return;
-    fb_value a = fb_call_argument(g, n, "input"), b = fb_call_argument(g, n, "other");
-    if (!a.id || !b.id) return;
+    fb_value a, b;
+    if (!fb_two_operands(g, n, &a, &b)) return;
     bool is_first = fb_value_node(g, a).id == f->layer.id;
     fb_node other = fb_value_node(g, is_first ? b : a);
     if (!other.id || !has_type_of(g, other, f->layer) || (!is_first && fb_op_effects(g, n).mutates_input)) return;

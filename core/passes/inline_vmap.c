@@ -76,12 +76,6 @@ static int64_t int_argument(const fb_graph *g, fb_node node, const char *paramet
     return value.id && fb_value_is_int(g, value, &number) ? number : -1;
 }
 
-/* Is it given so many arguments, by position or keyword? */
-static bool is_given(const fb_graph *g, fb_node node, uint32_t count) {
-    const fb_node_row *row = fb_node_at(g, node);
-    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == count;
-}
-
 static bool is_batch(const search *s, fb_node node) {
     return s->parts[node.id].role >= ENTERS;
 }
@@ -104,10 +98,10 @@ static bool is_step(fb_op op) {
 
 static void take_step(search *s, fb_node node) {
     const fb_graph *g = s->graph;
-    bool is_plain =
-        fb_op_is(g, node, FB_OP_ENTER_VMAP_LEVEL)
-            ? is_given(g, node, 2) && fb_call_argument(g, node, "batch_size").id && fb_call_argument(g, node, "randomness").id
-            : is_given(g, node, 0);
+    bool is_plain = fb_op_is(g, node, FB_OP_ENTER_VMAP_LEVEL)
+                        ? fb_argument_count(g, node) == 2 && fb_call_argument(g, node, "batch_size").id &&
+                              fb_call_argument(g, node, "randomness").id
+                        : fb_argument_count(g, node) == 0;
     if (is_plain) s->parts[node.id].role = GOES;
     else oppose(s, node, "unsupported-arguments", "its arguments are not those that torch.vmap gives it");
 }
@@ -119,7 +113,7 @@ static void enter(search *s, fb_node node) {
     fb_value shape = input.id ? fb_node_at(g, input)->shape : (fb_value){0};
     if (!input.id || is_batch(s, input) || level < 1 || level != s->open || int_argument(g, node, "batch_dim") != 0)
         oppose(s, node, "unsupported-arguments", "what becomes a batch is one already, or not the innermost level's");
-    else if (!is_given(g, node, 3))
+    else if (fb_argument_count(g, node) != 3)
         oppose(s, node, "unsupported-arguments", "it has arguments besides input, dimension and level");
     else if (!shape.id || fb_shape_rank(g, shape) != 1 || fb_shape_size(g, shape, 0) != s->at.sizes[level - 1] ||
              !is_single(g, node))
@@ -148,7 +142,7 @@ static void leave(search *s, fb_node node) {
         oppose(s, node, "unsupported-arguments",
                "it leaves the levels otherwise than one after the other, as the first dimension");
     else if (from->role == ENTERS) oppose(s, node, "unsupported-arguments", "it gives what it is given");
-    else if (!is_given(g, node, 4))
+    else if (fb_argument_count(g, node) != 4)
         oppose(s, node, "unsupported-arguments", "it has arguments besides input, level, size and dimension");
     else if (level == 1 && fb_layout_is_read(g, node))
         oppose(s, node, "needs-contiguous", "a reader may notice how it lies in memory");
@@ -273,7 +267,7 @@ static void take_load(search *s, fb_node load) {
     while (n.id && !fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL) && !fb_op_is(g, n, FB_OP_LOAD_DECOMPOSITIONS))
         n = fb_next_node(g, n);
     bool is_shared = n.id && fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL);
-    if (!load.id || fb_node_at(g, load)->user_count || !is_given(g, load, 0) || is_shared) return;
+    if (!load.id || fb_node_at(g, load)->user_count || fb_argument_count(g, load) != 0 || is_shared) return;
     s->parts[load.id].role = GOES;
     s->at.first = load;
 }

@@ -38,16 +38,11 @@ typedef struct adapter {
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
-static size_t argument_count(const fb_graph *g, fb_node n) {
-    const fb_node_row *row = fb_node_at(g, n);
-    return fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2;
-}
-
 /* x * c, c * x, x / c: a number that is written in the graph. */
 static bool is_scaling(const fb_graph *g, fb_node n, fb_node *x, double *factor) {
     fb_division division;
     fb_value value, number;
-    if (argument_count(g, n) != 2) return false;
+    if (fb_argument_count(g, n) != 2) return false;
     bool is_division = fb_division_at(g, n, &division);
     if (!is_division && !fb_op_is(g, n, FB_OP_MUL)) return false;
     value = is_division ? division.numerator : fb_call_argument(g, n, "input");
@@ -125,7 +120,7 @@ static bool adapter_of(const fb_graph *g, fb_node term, fb_node branch, double s
 static bool adapter_at(const fb_graph *g, fb_node n, adapter *a) {
     uint8_t arithmetic = fb_op_facts_of(fb_node_op(g, n))->arithmetic;
     bool is_difference = arithmetic == FB_ARITHMETIC_SUB;
-    if ((arithmetic != FB_ARITHMETIC_ADD && !is_difference) || argument_count(g, n) != 2) return false;
+    if ((arithmetic != FB_ARITHMETIC_ADD && !is_difference) || fb_argument_count(g, n) != 2) return false;
     fb_node first = fb_call_argument_node(g, n, "input"), second = fb_call_argument_node(g, n, "other");
     a->sum = n;
     return adapter_of(g, first, second, is_difference ? -1 : 1, a) || (!is_difference && adapter_of(g, second, first, 1, a));

@@ -54,21 +54,19 @@ typedef struct sum {
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
 /* An operand of a sum: a node, or the number 0. */
-static bool read_operand(const fb_graph *g, fb_node n, const char *parameter, fb_node *out) {
+static bool read_operand(const fb_graph *g, fb_value value, fb_node *out) {
     double number;
-    fb_value value = fb_call_argument(g, n, parameter);
-    *out = value.id ? fb_value_node(g, value) : (fb_node){0};
-    return out->id || (value.id && fb_value_is_number(g, value, &number) && number == 0);
+    *out = fb_value_node(g, value);
+    return out->id || (fb_value_is_number(g, value, &number) && number == 0);
 }
 
 /* a + b, a - b, and in place; without alpha. */
 static bool is_sum(const fb_graph *g, fb_node n, fb_node operands[2], bool *is_difference) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
-    const fb_node_row *row = fb_node_at(g, n);
+    fb_value a, b;
     if (facts->arithmetic != FB_ARITHMETIC_ADD && facts->arithmetic != FB_ARITHMETIC_SUB) return false;
-    if (fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 != 2) return false;
     *is_difference = facts->arithmetic == FB_ARITHMETIC_SUB;
-    return read_operand(g, n, "input", &operands[0]) && read_operand(g, n, "other", &operands[1]);
+    return fb_two_operands(g, n, &a, &b) && read_operand(g, a, &operands[0]) && read_operand(g, b, &operands[1]);
 }
 
 /* Does only `reader` read the value, once? */

@@ -179,10 +179,8 @@ static bool saves_bytes(const fb_graph *g, const fb_host *host, bool is_grouped)
 static bool is_only_a_function(const fb_graph *g, const fb_usage *usage, const fb_host *host) {
     fb_value mode = fb_map_value(g, fb_module_at(g, host->layer.module)->config, "padding_mode");
     bool is = !mode.id || (fb_value_kind(g, mode) == FB_STRING && strcmp(fb_value_text(g, mode), "zeros") == 0);
-    for (fb_node call = fb_first_call(usage, host->layer.module); call.id && is; call = fb_next_call(usage, call)) {
-        const fb_node_row *row = fb_node_at(g, call);
-        is = fb_value_at(g, row->args)->count + fb_value_at(g, row->kwargs)->count / 2 == 1;
-    }
+    for (fb_node call = fb_first_call(usage, host->layer.module); call.id && is; call = fb_next_call(usage, call))
+        is = fb_argument_count(g, call) == 1;
     return is;
 }
 

@@ -295,12 +295,6 @@ static bool has_empty_out(const fb_rule_call *call, const fb_graph *graph, fb_no
     return out.id && fb_value_kind(graph, out) == FB_NONE;
 }
 
-/* Every argument of the call must be one that the pattern has. */
-static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    return fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != known;
-}
-
 static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
     const fb_graph *graph = f->graph;
     if (!fb_work_goes_on(f->work, STEPS_OF_A_CALL) || !is_called(call, graph, node, f->takes_writers)) return false;
@@ -315,7 +309,7 @@ static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
         if (!value.id && !argument->term.is_optional) return false;
         if (value.id && !fits_term(f, &argument->term, value)) return false;
     }
-    if (has_more_arguments(graph, node, found)) return false;
+    if (fb_argument_count(graph, node) != found) return false; /* it is given more */
     f->out->nodes[call->index] = node;
     return call->variable < 0 || binds(f, call->variable, (fb_value){node.id | FB_VALUE_IS_NODE});
 }
