@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/grow.h"
 #include "core/base/map.h"
 #include "core/json/json.h"
 #include "core/pass/pass.h"
@@ -95,58 +96,47 @@ static bool edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher 
     return ok;
 }
 
-typedef struct name_list {
-    const char **names;
-    size_t count;
-} name_list;
+/* Nodes to report, each with its name. */
+typedef struct listed_node {
+    const char *name;
+    fb_node inserted; /* it is new, or calls something else; none: it is not */
+    bool is_marked;
+} listed_node;
 
-static bool take_names(fb_buffer *names, fb_arena *arena, name_list *out) {
-    const char **list = fb_arena_alloc(arena, names->size + 1);
-    bool ok = list && !names->failed;
-    if (ok && names->size) memcpy(list, names->data, names->size);
-    if (ok) *out = (name_list){list, names->size / sizeof *list};
-    fb_buffer_free(names);
-    return ok;
-}
-
-static void add_name(fb_buffer *names, const char *name) {
-    if (!name) names->failed = true;
-    fb_buffer_append(names, &name, sizeof name);
-}
+typedef struct listed_nodes {
+    listed_node *rows;
+    size_t count, capacity;
+} listed_nodes;
 
 /* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
- * less those which carried it from an earlier run. And those that are new, which are in `made` as well. */
+ * less those which carried it from an earlier run. And those that are new, for whose names there is room in the report. */
 static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, const fb_map *marked_before,
-                       fb_buffer *made, fb_arena *arena) {
-    fb_buffer marked = {0}, inserted = {0};
-    name_list lists[2] = {0};
+                       listed_nodes *list, fb_arena *arena) {
+    size_t marked = 0, inserted = 0;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         bool is_marked = fb_node_is_marked(graph, n, report->signature) && !fb_map_get(marked_before, n.id);
         bool is_inserted = fb_rewrite_has_inserted(rewrite, n) && fb_node_at(graph, n)->opcode != FB_GET_ATTR;
         if (!is_marked && !is_inserted) continue;
-        const char *name = keep_name(graph, n, arena);
-        if (is_marked) add_name(&marked, name);
-        if (!is_inserted) continue;
-        add_name(&inserted, name);
-        fb_buffer_append(made, &n, sizeof n);
+        listed_node row = {keep_name(graph, n, arena), is_inserted ? n : (fb_node){0}, is_marked};
+        if (!row.name || !FB_GROW(list->rows, list->count, list->capacity)) return false;
+        list->rows[list->count++] = row;
+        marked += is_marked;
+        inserted += is_inserted;
     }
-    bool ok = take_names(&marked, arena, &lists[0]);
-    ok = take_names(&inserted, arena, &lists[1]) && ok;
-    report->nodes = lists[0].names;
-    report->node_count = lists[0].count;
-    report->inserted = lists[1].names;
-    report->inserted_count = lists[1].count;
-    return ok && !made->failed;
+    const char **nodes = fb_arena_alloc(arena, marked * sizeof *nodes + 1);
+    report->nodes = nodes;
+    report->inserted = fb_arena_alloc(arena, inserted * sizeof *report->inserted + 1);
+    for (size_t i = 0; nodes && i < list->count; i++)
+        if (list->rows[i].is_marked) nodes[report->node_count++] = list->rows[i].name;
+    return nodes && report->inserted;
 }
 
 /* A new node that nothing reads in the end is not there any more. */
-static void drop_erased(const fb_graph *graph, const fb_buffer *made, fb_pass_report *report) {
-    const fb_node *nodes = (const fb_node *)(const void *)made->data;
-    size_t kept = 0;
-    for (size_t i = 0; i < report->inserted_count; i++) {
-        if (!fb_node_at(graph, nodes[i])->is_erased) report->inserted[kept++] = report->inserted[i];
+static void list_inserted(const fb_graph *graph, const listed_nodes *list, fb_pass_report *report) {
+    for (size_t i = 0; i < list->count; i++) {
+        fb_node node = list->rows[i].inserted;
+        if (node.id && !fb_node_at(graph, node)->is_erased) report->inserted[report->inserted_count++] = list->rows[i].name;
     }
-    report->inserted_count = kept;
 }
 
 static bool list_absorbed(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, fb_arena *arena) {
@@ -240,7 +230,7 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     fb_graph *graph = work->graph;
     fb_arena *arena = matcher->arena;
     fb_map marked_before = {0};
-    fb_buffer made = {0}; /* fb_node */
+    listed_nodes listed = {0};
     fb_rewrite *rewrite = NULL;
     fb_status status = FB_OK;
     edited_matches all = {.count = count_matches(matcher)}, *matches = report->chosen || work->names_matches ? &all : NULL;
@@ -251,7 +241,7 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
         bool ok = edit_all(rewrite, report->pass, matcher, matches, &report->applied) &&
-                  list_nodes(graph, rewrite, report, &marked_before, &made, arena) &&
+                  list_nodes(graph, rewrite, report, &marked_before, &listed, arena) &&
                   list_absorbed(graph, rewrite, report, arena);
         if (ok && matches) ok = !list_matches(report, matches, arena, error);
         if (ok) {
@@ -263,8 +253,8 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
             status = fb_fail_memory(error);
         }
     }
-    if (!status) drop_erased(graph, &made, report);
-    fb_buffer_free(&made);
+    if (!status) list_inserted(graph, &listed, report);
+    free(listed.rows);
     fb_map_free(&marked_before);
     free(all.items);
     return status;
