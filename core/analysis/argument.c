@@ -54,7 +54,7 @@ bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const ch
 
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter) {
     fb_value value = fb_call_argument(graph, node, parameter);
-    return value.id ? fb_value_node(graph, value) : (fb_node){0};
+    return fb_value_node(graph, value);
 }
 
 fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter) {

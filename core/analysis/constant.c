@@ -91,7 +91,7 @@ static bool is_type_known(fb_constants *c, fb_node node, fb_node input) {
 bool fb_reads_attribute_of_function(const fb_graph *g, fb_node node) {
     const fb_value_row *kwargs = fb_value_at(g, fb_node_at(g, node)->kwargs);
     bool is_found = false;
-    for (uint32_t i = 1; i < kwargs->count && fb_node_at(g, node)->program.id != FB_MAIN_PROGRAM.id; i += 2)
+    for (uint32_t i = 1; i < kwargs->count && fb_is_nested(g, node); i += 2)
         is_found |= fb_value_kind(g, kwargs->items[i]) == FB_OPAQUE;
     return is_found;
 }

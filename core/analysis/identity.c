@@ -56,10 +56,6 @@ static bool keeps_dtype(fb_identity *identity, const fb_shape_result *from, cons
 
 /* ---- arguments ----------------------------------------------------------------------------------------------------------- */
 
-static bool is_none(const fb_graph *graph, fb_value value) {
-    return !value.id || fb_value_kind(graph, value) == FB_NONE;
-}
-
 static bool is_dtype(const fb_graph *graph, fb_value value) {
     if (fb_value_kind(graph, value) == FB_DTYPE) return true;
     fb_node node = fb_value_node(graph, value); /* y.dtype */
@@ -84,7 +80,7 @@ static device_answer compare_device(const fb_graph *graph, fb_value value, fb_no
     if (!node.id || !fb_op_is(graph, node, FB_OP_GETATTR)) return NO_DEVICE;
     const char *attribute = fb_value_text(graph, fb_node_arg(graph, node, 1));
     if (!attribute || strcmp(attribute, "device") != 0) return NO_DEVICE;
-    fb_node of = fb_value_node(graph, fb_node_arg(graph, node, 0));
+    fb_node of = fb_arg_node(graph, node, 0);
     if (of.id == input.id) return SAME_DEVICE;
     other = fb_recorded_device(graph, of);
     return !*lies || !*other ? UNKNOWN_DEVICE : strcmp(lies, other) == 0 ? SAME_DEVICE : OTHER_DEVICE;
@@ -93,7 +89,8 @@ static device_answer compare_device(const fb_graph *graph, fb_value value, fb_no
 static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identity *identity) {
     fb_kind kind = fb_value_kind(graph, value);
     const char *text = kind == FB_LAYOUT || kind == FB_MEMORY_FORMAT ? fb_value_text(graph, value) : "";
-    if (is_dtype(graph, value) || is_none(graph, value) || kind == FB_FALSE || strcmp(text, "preserve_format") == 0) return;
+    if (is_dtype(graph, value) || fb_is_absent(graph, value) || kind == FB_FALSE || strcmp(text, "preserve_format") == 0)
+        return;
     switch (compare_device(graph, value, identity->input)) {
     case SAME_DEVICE: return;
     case OTHER_DEVICE: doubt(identity, "unsupported-arguments", "it may move the tensor to another device"); return;
@@ -138,7 +135,7 @@ static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
     fb_shape_result from, to;
     if (fb_op_is(graph, identity->node, FB_OP_GETITEM) && !is_index_of_all(graph, fb_node_arg(graph, identity->node, 1)))
         return false;
-    fb_node made_of = fb_value_node(graph, fb_node_arg(graph, identity->node, 1));
+    fb_node made_of = fb_arg_node(graph, identity->node, 1);
     if (made_of.id && is_dtype(graph, fb_node_arg(graph, identity->node, 1))) return false;
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
@@ -171,8 +168,7 @@ static bool lies_with(const fb_graph *graph, fb_node value, fb_node other, int d
     bool maps = fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
     for (uint32_t e = fb_input_first(graph, value); e; e = fb_input_next(graph, e)) {
         fb_node input = fb_edge_input(graph, e);
-        bool counts =
-            (maps || fb_value_node(graph, first).id == input.id) && fb_shape_rank(graph, fb_node_at(graph, input)->shape) > 0;
+        bool counts = (maps || fb_value_node(graph, first).id == input.id) && fb_node_rank(graph, input) > 0;
         if (counts && lies_with(graph, input, other, depth - 1)) return true;
     }
     return false;
@@ -227,7 +223,7 @@ static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_ide
     identity->input = fb_value_node(graph, tensor);
     if (!identity->input.id || !fb_value_is_number(graph, number, &constant) || constant != (is_sum ? 0 : 1)) return false;
     fb_value rounding = fb_call_argument(graph, identity->node, "rounding_mode");
-    if (!is_none(graph, rounding)) return false; /* the whole part of x */
+    if (!fb_is_absent(graph, rounding)) return false; /* the whole part of x */
     if (fb_is_python_number(graph, identity->input)) return false;
     fb_shape_result from, to;
     type_of(graph, identity->input, &from);

@@ -28,7 +28,7 @@ static fb_dtype dtype_of_value(const fb_graph *graph, fb_value value) {
 static fb_dtype dtype_argument(const fb_shape_call *call, fb_dtype fallback) {
     fb_value value = fb_call_argument(call->graph, call->node, "dtype");
     if (!value.id) value = fb_node_kwarg(call->graph, call->node, "dtype");
-    if (!value.id || fb_value_kind(call->graph, value) == FB_NONE) return fallback;
+    if (fb_is_absent(call->graph, value)) return fallback;
     return dtype_of_value(call->graph, value);
 }
 
@@ -157,7 +157,7 @@ static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dt
 /* With out=y the result is y, whose dtype stays as it is; only its shape follows from the call. */
 static fb_dtype dtype_of_out(const fb_shape_call *call, fb_dtype otherwise) {
     fb_value out = fb_node_kwarg(call->graph, call->node, "out");
-    if (!out.id || fb_value_kind(call->graph, out) == FB_NONE) return otherwise;
+    if (fb_is_absent(call->graph, out)) return otherwise;
     return fb_operand_of(call->graph, out).type.dtype;
 }
 
@@ -173,7 +173,7 @@ static bool reads_known_tensor(const fb_graph *graph, fb_node node) {
 
 static bool first_is_known_tensor(const fb_graph *graph, fb_node node) {
     fb_type ignored;
-    fb_node first = fb_value_node(graph, fb_node_arg(graph, node, 0));
+    fb_node first = fb_arg_node(graph, node, 0);
     return first.id && fb_recorded_shape(graph, first, &ignored);
 }
 
@@ -181,7 +181,7 @@ static bool first_is_known_tensor(const fb_graph *graph, fb_node node) {
 static bool gives_one_tensor(const fb_shape_call *call, fb_shape_rule rule) {
     const fb_graph *graph = call->graph;
     unsigned flags = fb_op_facts_of(call->op)->flags;
-    if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)))) return true;
+    if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_arg_node(graph, call->node, 0))) return true;
     if (flags & FB_FACT_MAYBE_NUMBER && !reads_known_tensor(graph, call->node)) return false;
     if (fb_result_kind_of(graph, call->node) == FB_A_NUMBER || flags & FB_FACT_TUPLE) return false;
     switch (rule) {

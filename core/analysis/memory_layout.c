@@ -17,7 +17,7 @@ static fb_shape_rule shape_rule(const fb_graph *graph, fb_node node) {
 
 /* With one dimension or none no other order exists. */
 static bool has_no_order(const fb_graph *graph, fb_node node) {
-    int rank = fb_shape_rank(graph, fb_node_at(graph, node)->shape);
+    int rank = fb_node_rank(graph, node);
     return rank == 0 || rank == 1;
 }
 
@@ -31,7 +31,7 @@ fb_memory_format fb_memory_format_of(const fb_graph *graph, fb_node node) {
     for (uint32_t i = 0; i < args->count; i++)
         if (fb_value_kind(graph, args->items[i]) == FB_MEMORY_FORMAT) value = args->items[i];
     bool is_named = value.id && fb_value_kind(graph, value) == FB_MEMORY_FORMAT;
-    if (!value.id || fb_value_kind(graph, value) == FB_NONE) return FB_FORMAT_UNSAID;
+    if (fb_is_absent(graph, value)) return FB_FORMAT_UNSAID;
     if (!is_named && !(fb_is_aten(graph, node) && fb_value_is_int(graph, value, &number))) return FB_FORMAT_UNKNOWN;
     for (int i = 0; i < 4; i++) {
         if (is_named ? strcmp(fb_value_text(graph, value), names[i]) == 0 : number == i)
@@ -233,7 +233,7 @@ static bool makes_images(const fb_graph *graph, fb_node node) {
 
 bool fb_lies_as_image(const fb_graph *graph, fb_node node) {
     for (int step = 0; node.id && step < MAX_STEPS && !is_reshaped(graph, node); step++) {
-        if (fb_op_effects(graph, node).is_unknown || fb_shape_rank(graph, fb_node_at(graph, node)->shape) != 4) return false;
+        if (fb_op_effects(graph, node).is_unknown || fb_node_rank(graph, node) != 4) return false;
         if (makes_images(graph, node)) return true;
         if (!maps_one(graph, node)) return false;
         node = fb_value_node(graph, fb_first_argument(graph, node));
@@ -350,7 +350,7 @@ bool fb_layout_is_read(const fb_graph *graph, fb_node node) {
 }
 
 bool fb_middle_order_is_read(const fb_graph *graph, fb_node node) {
-    bool has_middle = fb_shape_rank(graph, fb_node_at(graph, node)->shape) == 4;
+    bool has_middle = fb_node_rank(graph, node) == 4;
     return !fb_graph_is_onnx(graph) && are_read(graph, node, has_middle ? OF_MIDDLE : OF_LAYOUT);
 }
 

@@ -46,7 +46,7 @@ static bool is_named(const fb_graph *graph, fb_node node) {
 
 /* The tensor whose bytes are in the document, where the argument is a constant; or none. */
 static fb_tensor constant_of(const fb_graph *graph, fb_value argument) {
-    fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+    fb_node node = fb_value_node(graph, argument);
     const fb_node_row *row = node.id ? fb_node_at(graph, node) : NULL;
     if (!row || row->opcode != FB_GET_ATTR || !row->attribute.id) return (fb_tensor){0};
     fb_tensor tensor = fb_module_tensor(graph, row->module, fb_text(graph, row->attribute));
@@ -127,7 +127,7 @@ static int read_ints(const fb_graph *graph, fb_node node, const char *attribute,
             if (!fb_value_is_int(graph, row->items[i], &out[i])) return -2;
         return (int)row->count;
     }
-    if (!given.id || fb_value_kind(graph, given) == FB_NONE) return -1;
+    if (fb_is_absent(graph, given)) return -1;
     double numbers[MOST_INTS];
     int count = numbers_of(graph, given, numbers, most < MOST_INTS ? most : MOST_INTS);
     for (int i = 0; i < count; i++) {
@@ -200,7 +200,7 @@ static bool add_function(const fb_graph *graph, const char *target, int *seen, i
 
 static bool is_in_training(const fb_graph *graph, fb_node node) {
     fb_value mode = fb_node_arg(graph, node, 2);
-    return mode.id && fb_value_kind(graph, mode) != FB_NONE && !all_are(graph, mode, is_zero);
+    return !fb_is_absent(graph, mode) && !all_are(graph, mode, is_zero);
 }
 
 static bool add_effects(const fb_graph *graph, fb_node node, int *seen, int depth, fb_effects *effects) {
@@ -235,10 +235,6 @@ static void doubt(fb_identity *identity, const char *reason, const char *detail)
     if (!identity->doubt.code) identity->doubt = (fb_obstacle){reason, detail};
 }
 
-static bool is_absent(const fb_graph *graph, fb_value value) {
-    return !value.id || fb_value_kind(graph, value) == FB_NONE;
-}
-
 /* Equal sizes, symbols included, are one value. */
 static bool has_same_shape(const fb_graph *graph, const fb_identity *identity) {
     fb_value from = fb_node_at(graph, identity->input)->shape, to = fb_node_at(graph, identity->node)->shape;
@@ -262,7 +258,7 @@ static bool read_arithmetic(const fb_graph *graph, fb_node call, fb_identity_rul
     bool is_sum = rule != FB_IDENTITY_RULE_SCALES;
     for (size_t i = 0; i < (commutes ? 2 : 1); i++) {
         fb_value tensor = fb_node_arg(graph, call, i), constant = fb_node_arg(graph, call, 1 - i);
-        if (is_absent(graph, tensor) || is_absent(graph, constant)) return false;
+        if (fb_is_absent(graph, tensor) || fb_is_absent(graph, constant)) return false;
         if (!all_are(graph, constant, is_sum ? is_zero : is_one)) continue;
         identity->input = fb_value_node(graph, tensor);
         if (!identity->input.id || !keeps_shape(graph, identity, constant)) continue;
@@ -278,7 +274,7 @@ static bool read_turn(const fb_graph *graph, fb_node call, const fb_identity *id
     fb_value perm = fb_node_kwarg(graph, call, "perm");
     int64_t axis;
     if (!perm.id) {
-        int rank = fb_shape_rank(graph, fb_node_at(graph, identity->input)->shape);
+        int rank = fb_node_rank(graph, identity->input);
         return rank == 0 || rank == 1;
     }
     const fb_value_row *list = fb_value_at(graph, perm);
@@ -300,13 +296,13 @@ static bool read_pad(const fb_graph *graph, fb_node call) {
 /* All of a shape that goes forward is the whole. */
 static bool read_cut(const fb_graph *graph, fb_node call, const fb_identity *identity) {
     fb_value steps = fb_node_arg(graph, call, 4);
-    return has_same_shape(graph, identity) && (is_absent(graph, steps) || all_are(graph, steps, is_positive));
+    return has_same_shape(graph, identity) && (fb_is_absent(graph, steps) || all_are(graph, steps, is_positive));
 }
 
 /* The call that gives what `call` reads first, where it gives one value; or none. */
 static fb_node call_before(const fb_graph *graph, fb_node call) {
     fb_value first = fb_node_arg(graph, call, 0);
-    fb_node before = is_absent(graph, first) ? (fb_node){0} : fb_value_node(graph, first);
+    fb_node before = fb_is_absent(graph, first) ? (fb_node){0} : fb_value_node(graph, first);
     bool is_it = before.id && fb_node_at(graph, before)->opcode == FB_CALL_FUNCTION && fb_onnx_results(graph, before) < 0;
     return is_it ? before : (fb_node){0};
 }
@@ -314,7 +310,7 @@ static fb_node call_before(const fb_graph *graph, fb_node call) {
 static bool read_again(const fb_graph *graph, fb_node call, fb_identity *identity, bool undoes) {
     fb_node before = call_before(graph, call);
     if (!before.id || fb_node_at(graph, before)->target.id != fb_node_at(graph, call)->target.id) return false;
-    if (undoes) identity->input = fb_value_node(graph, fb_node_arg(graph, before, 0));
+    if (undoes) identity->input = fb_arg_node(graph, before, 0);
     return true;
 }
 
@@ -323,7 +319,7 @@ static bool read_choice(const fb_graph *graph, fb_node call, fb_identity *identi
     fb_value condition = fb_node_arg(graph, call, 0);
     for (size_t i = 1; i <= 2; i++) {
         fb_value chosen = fb_node_arg(graph, call, i), other = fb_node_arg(graph, call, 3 - i);
-        if (is_absent(graph, chosen) || is_absent(graph, other)) return false;
+        if (fb_is_absent(graph, chosen) || fb_is_absent(graph, other)) return false;
         identity->input = fb_value_node(graph, chosen);
         bool is_it = chosen.id == other.id || all_are(graph, condition, i == 1 ? is_not_zero : is_zero);
         if (is_it && identity->input.id && has_same_shape(graph, identity)) return true;
@@ -334,7 +330,7 @@ static bool read_choice(const fb_graph *graph, fb_node call, fb_identity *identi
 /* Is it the same argument, or the same numbers? */
 static bool are_alike(const fb_graph *graph, fb_value one, fb_value other) {
     double a, b;
-    if (is_absent(graph, one) || is_absent(graph, other)) return is_absent(graph, one) && is_absent(graph, other);
+    if (fb_is_absent(graph, one) || fb_is_absent(graph, other)) return fb_is_absent(graph, one) && fb_is_absent(graph, other);
     return one.id == other.id || (fb_onnx_number(graph, one, &a) && fb_onnx_number(graph, other, &b) && a == b);
 }
 
@@ -346,7 +342,7 @@ static bool read_requantised(const fb_graph *graph, fb_node call, fb_identity *i
     fb_node before = call_before(graph, call);
     const fb_onnx_facts *facts = before.id ? fb_onnx_facts_of(fb_node_target(graph, before)) : NULL;
     if (!facts || !fb_is_spelled(fb_node_target(graph, before), FB_ONNX_DEFAULT "DequantizeLinear.")) return false;
-    fb_node stored = fb_value_node(graph, fb_node_arg(graph, before, 0));
+    fb_node stored = fb_arg_node(graph, before, 0);
     fb_value scale = fb_node_arg(graph, call, 1);
     double factor;
     if (!stored.id || !fb_onnx_number(graph, scale, &factor) || !are_alike(graph, scale, fb_node_arg(graph, before, 1)) ||
@@ -411,20 +407,14 @@ size_t fb_onnx_needless_inputs(const fb_graph *graph, fb_node node) {
     enum { FIRST_STATE = 5, STATES = 2 };
     bool is_it = facts && facts->zeros == FB_ONNX_STATES && args->count > FIRST_STATE && args->count <= FIRST_STATE + STATES;
     for (uint32_t i = FIRST_STATE; i < args->count && is_it; i++)
-        is_it = is_absent(graph, args->items[i]) || gives_zeros(graph, args->items[i], MAX_CHAIN);
+        is_it = fb_is_absent(graph, args->items[i]) || gives_zeros(graph, args->items[i], MAX_CHAIN);
     return is_it ? FIRST_STATE : 0;
-}
-
-static bool is_output(const fb_graph *graph, fb_node node) {
-    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e))
-        if (fb_node_at(graph, fb_edge_user(graph, e))->opcode == FB_OUTPUT) return true;
-    return false;
 }
 
 /* A value that becomes an output gets that one's name; so the one that goes, and the one that is renamed, must not be named
  * elsewhere. */
 static void judge_names(const fb_graph *graph, fb_identity *identity) {
-    bool is_kept = is_named(graph, identity->node) || (is_named(graph, identity->input) && is_output(graph, identity->node));
+    bool is_kept = is_named(graph, identity->node) || (is_named(graph, identity->input) && fb_is_result(graph, identity->node));
     if (is_kept)
         doubt(identity, "named-elsewhere",
               "the model's training_info or quantization_annotation names its value, or its input's");
@@ -435,12 +425,12 @@ bool fb_onnx_identity_at(const fb_graph *graph, fb_node node, fb_identity *ident
     int64_t index = -1;
     if (row->opcode != FB_CALL_FUNCTION) return false;
     bool is_item = row->op == FB_OP_GETITEM;
-    fb_node call = is_item ? fb_value_node(graph, fb_node_arg(graph, node, 0)) : node;
+    fb_node call = is_item ? fb_arg_node(graph, node, 0) : node;
     if (is_item && (!call.id || !fb_value_is_int(graph, fb_node_arg(graph, node, 1), &index) || index != 0)) return false;
     if (!is_item && fb_onnx_results(graph, call) >= 0) return false; /* its items are looked at */
     const fb_onnx_facts *facts = fb_onnx_facts_of(fb_node_target(graph, call));
     fb_value first = fb_node_arg(graph, call, 0);
-    if (!facts || facts->identity == FB_IDENTITY_RULE_NEVER || is_absent(graph, first)) return false;
+    if (!facts || facts->identity == FB_IDENTITY_RULE_NEVER || fb_is_absent(graph, first)) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, first), .form = FB_IDENTITY_COPY};
     if (!found.input.id || !read_by_rule(graph, call, facts, &found)) return false;
     judge_names(graph, &found);

@@ -870,7 +870,7 @@ SHAPE(topk) {
 
 static const type *tensor_attribute(fb_onnx_call *c, const char *name) {
     fb_value value = fb_onnx_attribute(c, name);
-    fb_node node = value.id ? fb_value_node(c->graph, value) : (fb_node){0};
+    fb_node node = fb_value_node(c->graph, value);
     return node.id ? fb_onnx_type_of(c->types, node) : NULL;
 }
 

@@ -39,8 +39,7 @@ struct fb_onnx_types {
 static const type unknown = {.rank = -1};
 
 const type *fb_onnx_type_of(const fb_onnx_types *t, fb_node node) {
-    bool is_known =
-        node.id && t->is_any[node.id] && (!t->is_partial || fb_node_at(t->graph, node)->program.id == FB_MAIN_PROGRAM.id);
+    bool is_known = node.id && t->is_any[node.id] && (!t->is_partial || !fb_is_nested(t->graph, node));
     return is_known ? &t->all[node.id] : &unknown;
 }
 
@@ -363,7 +362,7 @@ static uint32_t results_of(const fb_graph *g, fb_node node) {
 }
 
 static fb_program program_read_by(const fb_graph *g, fb_value value) {
-    return fb_onnx_program_read_by(g, value.id ? fb_value_node(g, value) : (fb_node){0});
+    return fb_onnx_program_read_by(g, fb_value_node(g, value));
 }
 
 /* Which of the call's programs is it: its captures are at that place. */
@@ -474,7 +473,7 @@ static void look_at_call(fb_onnx_types *t, fb_node node, const fb_onnx_scope *sc
 
 static void look_at_item(fb_onnx_types *t, fb_node node) {
     const fb_graph *g = t->graph;
-    fb_node of = fb_value_node(g, fb_node_arg(g, node, 0));
+    fb_node of = fb_arg_node(g, node, 0);
     int64_t index;
     if (!of.id || !fb_value_is_int(g, fb_node_arg(g, node, 1), &index)) return;
     const look *f = &t->now[of.id];
@@ -597,7 +596,7 @@ bool fb_onnx_rearrange(const fb_graph *g, fb_node node, int rank, fb_rearrange *
     for (size_t i = 0; i < sizeof ordered / sizeof *ordered; i++) is_ordered |= is_called(operator, ordered[i]);
     if ((!is_ordered && !is_called(operator, "Transpose")) || rank < 0 || rank > FB_MAX_RANK) return false;
     fb_value input = fb_node_arg(g, node, 0);
-    *found = (fb_rearrange){.node = node, .input = input.id ? fb_value_node(g, input) : (fb_node){0}, .rank = rank};
+    *found = (fb_rearrange){.node = node, .input = fb_value_node(g, input), .rank = rank};
     found->form = is_ordered ? FB_REARRANGE_RESHAPE : FB_REARRANGE_PERMUTE;
     return found->input.id && (is_ordered || read_permutation(g, node, found));
 }
@@ -643,8 +642,7 @@ int fb_onnx_sizes_to_give(const fb_onnx_types *t, fb_node node, int64_t sizes[FB
     const fb_graph *g = t->graph;
     size wanted_sizes[FB_ONNX_RANK];
     if (!fb_onnx_is_reshape(g, node)) return -1;
-    fb_value given = fb_node_arg(g, node, 1);
-    fb_node input = fb_value_node(g, fb_node_arg(g, node, 0)), asked = given.id ? fb_value_node(g, given) : (fb_node){0};
+    fb_node input = fb_arg_node(g, node, 0), asked = fb_arg_node(g, node, 1);
     if (!input.id || !asked.id || fb_node_at(g, asked)->opcode != FB_CALL_FUNCTION) return -1;
     const type *of = fb_onnx_type_of(t, asked);
     if (!of->elements || of->count > FB_ONNX_RANK) return -1;

@@ -344,7 +344,7 @@ VALUE(constant) {
 
 VALUE(constant_of_shape) {
     fb_value value = fb_onnx_attribute(c, "value");
-    fb_node read = value.id ? fb_value_node(c->graph, value) : (fb_node){0};
+    fb_node read = fb_value_node(c->graph, value);
     const type *of = read.id ? fb_onnx_type_of(c->types, read) : NULL;
     uint32_t count;
     element fill = {.kind = FB_ONNX_REAL};

@@ -196,7 +196,7 @@ static void stay_around(search *s, fb_node n) {
 static void follow(search *s) {
     while (s->depth) {
         fb_node n = s->stack[--s->depth];
-        if (fb_node_at(s->graph, n)->program.id != FB_MAIN_PROGRAM.id) continue;
+        if (fb_is_nested(s->graph, n)) continue;
         stay_module(s, deciding(s, n));
         uint32_t memory = written_memory(s, n);
         fb_node member = memory ? s->first_written[memory] : (fb_node){0};

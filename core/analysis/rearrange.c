@@ -72,8 +72,7 @@ bool fb_permutation_at(const fb_graph *graph, fb_node node, fb_rearrange *found)
     const fb_node_row *row = fb_node_at(graph, node);
     if (!fb_op_is(graph, node, FB_OP_ONNX_TRANSPOSE))
         return fb_rearrange_at(graph, node, found) && found->form == FB_REARRANGE_PERMUTE;
-    *found =
-        (fb_rearrange){.node = node, .input = fb_value_node(graph, fb_node_arg(graph, node, 0)), .form = FB_REARRANGE_PERMUTE};
+    *found = (fb_rearrange){.node = node, .input = fb_arg_node(graph, node, 0), .form = FB_REARRANGE_PERMUTE};
     found->rank = fb_shape_rank(graph, row->shape);
     if (found->rank < 0 || fb_onnx_ints_of(graph, node, "perm", 0, dims, FB_MAX_RANK) != found->rank) return false;
     for (int i = 0; i < found->rank; i++) found->dims[i] = (int)dims[i];

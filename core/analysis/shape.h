@@ -12,6 +12,11 @@ typedef struct fb_shape_call {
     bool is_module;
 } fb_shape_call;
 
+static inline fb_shape_call fb_shape_call_of(const fb_graph *graph, fb_node node) {
+    bool is_module = fb_node_at(graph, node)->opcode == FB_CALL_MODULE;
+    return (fb_shape_call){.graph = graph, .node = node, .op = fb_node_op(graph, node), .is_module = is_module};
+}
+
 typedef fb_shape_result fb_type;
 
 /* ---- operands --------------------------------------------------------------------------------------------------------- */

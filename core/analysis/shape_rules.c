@@ -98,7 +98,7 @@ static fb_dtype promote_two(const fb_shape_call *call, const char *first, const 
 
 static bool shape_division(const fb_shape_call *call, fb_type *out) {
     fb_value mode = fb_call_argument(call->graph, call->node, "rounding_mode");
-    bool rounds = mode.id && fb_value_kind(call->graph, mode) != FB_NONE;
+    bool rounds = !fb_is_absent(call->graph, mode);
     fb_dtype dtype = promote_two(call, "input", "other");
     bool is_known = shape_broadcast(call, out);
     out->dtype = rounds ? dtype : fb_to_floating(dtype);
@@ -227,7 +227,7 @@ static bool shape_index_select(const fb_shape_call *call, fb_type *out) {
 static bool choose_axes(const fb_shape_call *call, int rank, bool *is_reduced) {
     fb_sizes dims;
     fb_value value = fb_call_argument(call->graph, call->node, "dim");
-    bool is_all = !value.id || fb_value_kind(call->graph, value) == FB_NONE;
+    bool is_all = fb_is_absent(call->graph, value);
     if (!is_all && !fb_evaluate_sizes(call->graph, value, &dims)) return false;
     is_all |= !is_all && dims.is_sequence && dims.count == 0;
     for (int i = 0; i < rank; i++) is_reduced[i] = is_all;
@@ -293,7 +293,7 @@ static bool shape_arange(const fb_shape_call *call, fb_type *out) {
                         fb_node_arg(graph, call->node, 2)};
     int64_t start = 0, stop, step = 1;
     fb_value dtype = fb_node_kwarg(graph, call->node, "dtype");
-    bool has_dtype = dtype.id && fb_value_kind(graph, dtype) != FB_NONE;
+    bool has_dtype = !fb_is_absent(graph, dtype);
     if (has_dtype)
         out->dtype = fb_value_kind(graph, dtype) == FB_DTYPE ? fb_dtype_find(fb_value_text(graph, dtype)) : out->dtype;
     if (count < 1 || count > 3) return false;
@@ -318,7 +318,7 @@ static bool shape_arange(const fb_shape_call *call, fb_type *out) {
 static bool shape_scalar_tensor(const fb_shape_call *call, fb_type *out) {
     fb_operand data = fb_operand_named(call, call->op == FB_OP_SCALAR_TENSOR ? "s" : "data");
     fb_value dtype = fb_node_kwarg(call->graph, call->node, "dtype");
-    bool has_dtype = dtype.id && fb_value_kind(call->graph, dtype) != FB_NONE;
+    bool has_dtype = !fb_is_absent(call->graph, dtype);
     if (data.kind != FB_OPERAND_NUMBER || !data.number) return false;
     out->rank = 0;
     out->dtype = data.number;
@@ -545,14 +545,10 @@ static bool shape_squeeze(const fb_shape_call *call, fb_type *out) {
 
 /* ---- indexing -------------------------------------------------------------------------------------------------------- */
 
-static bool is_none(const fb_graph *graph, fb_value value) {
-    return !value.id || fb_value_kind(graph, value) == FB_NONE;
-}
-
 /* An end of a slice, clipped as Python clips it. */
 static bool read_end(const fb_graph *graph, fb_value value, int64_t fallback, int64_t size, int64_t *out) {
     *out = fallback;
-    if (is_none(graph, value)) return true;
+    if (fb_is_absent(graph, value)) return true;
     int64_t at;
     if (!fb_evaluate_int(graph, value, &at)) return false;
     if (at < 0) at += size;
@@ -563,10 +559,10 @@ static bool read_end(const fb_graph *graph, fb_value value, int64_t fallback, in
 /* The size that a slice leaves. A symbolic size stays when all of it is taken. */
 static bool slice_dim(const fb_graph *graph, fb_value start, fb_value stop, fb_value step, fb_dim *dim) {
     int64_t by = 1, from, to;
-    if (!is_none(graph, step) && (!fb_evaluate_int(graph, step, &by) || by < 1)) return false;
+    if (!fb_is_absent(graph, step) && (!fb_evaluate_int(graph, step, &by) || by < 1)) return false;
     if (dim->symbol.id) {
-        bool from_start = is_none(graph, start) || (fb_evaluate_int(graph, start, &from) && from == 0);
-        bool to_end = is_none(graph, stop) || (fb_evaluate_int(graph, stop, &to) && to == INT64_MAX);
+        bool from_start = fb_is_absent(graph, start) || (fb_evaluate_int(graph, start, &from) && from == 0);
+        bool to_end = fb_is_absent(graph, stop) || (fb_evaluate_int(graph, stop, &to) && to == INT64_MAX);
         return from_start && to_end && by == 1;
     }
     if (!read_end(graph, start, 0, dim->size, &from) || !read_end(graph, stop, dim->size, dim->size, &to)) return false;
@@ -662,7 +658,7 @@ static bool index_once(const fb_shape_call *call, fb_value index, int skipped, i
 static bool shape_getitem(const fb_shape_call *call, fb_type *out) {
     const fb_graph *graph = call->graph;
     fb_value index = fb_node_arg(graph, call->node, 1);
-    fb_node from = fb_value_node(graph, fb_node_arg(graph, call->node, 0));
+    fb_node from = fb_arg_node(graph, call->node, 0);
     if (!index.id) return false;
     if (fb_is_split(graph, from)) return take_piece(call, from, out);
     out->dtype = fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.dtype;
@@ -860,7 +856,7 @@ static bool shape_transposed_convolution(const fb_shape_call *call, fb_type *out
     window windows[3];
     int64_t groups, channels;
     fb_value output_size = call->is_module ? fb_call_argument(call->graph, call->node, "output_size") : (fb_value){0};
-    if (output_size.id && fb_value_kind(call->graph, output_size) != FB_NONE) return false;
+    if (!fb_is_absent(call->graph, output_size)) return false;
     if (!read_conv(call, spatial, out, &weight, &groups) || !read_windows(call, spatial, windows)) return false;
     int first = out->rank - spatial;
     if (!fb_dim_equal(out->sizes[first - 1], weight.sizes[0])) return false;

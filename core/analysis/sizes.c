@@ -55,7 +55,7 @@ static bool evaluate_size_call(evaluator *e, fb_node node, fb_sizes *out) {
     fb_type type;
     if (!shape_of_argument(e, node, &type)) return false;
     fb_value dim = fb_call_argument(e->graph, node, "dim");
-    if (!dim.id || fb_value_kind(e->graph, dim) == FB_NONE) return give_shape(&type, out);
+    if (fb_is_absent(e->graph, dim)) return give_shape(&type, out);
     int64_t axis;
     int index;
     if (!fb_value_is_int(e->graph, dim, &axis) || !fb_normalise_axis(axis, type.rank, &index)) return false;
@@ -74,7 +74,7 @@ static bool evaluate_getattr(evaluator *e, fb_node node, fb_sizes *out) {
 /* One end of a slice: None gives `fallback`; Python clips to 0 … count. */
 static bool evaluate_end(evaluator *e, fb_value value, int fallback, int count, int *out) {
     *out = fallback;
-    if (!value.id || fb_value_kind(e->graph, value) == FB_NONE) return true;
+    if (fb_is_absent(e->graph, value)) return true;
     fb_dim end;
     if (!evaluate_scalar(e, value, &end) || end.symbol.id) return false;
     int64_t at = end.size < 0 ? end.size + count : end.size;

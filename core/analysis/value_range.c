@@ -281,7 +281,7 @@ static bool passes_on(const fb_graph *g, fb_node node, fb_op op) {
 /* Is the last index 0 in what a view is of, where it is 0 in the view? */
 static bool keeps_first_column(const fb_graph *g, fb_node node, fb_op op) {
     fb_node input = fb_value_node(g, fb_first_argument(g, node));
-    int rank = fb_shape_rank(g, fb_node_at(g, node)->shape), axis = 0;
+    int rank = fb_node_rank(g, node), axis = 0;
     fb_shape_call call = {.graph = g, .node = node, .op = op};
     fb_value start = {0};
     int64_t first = 0;
@@ -291,9 +291,8 @@ static bool keeps_first_column(const fb_graph *g, fb_node node, fb_op op) {
     case FB_OP_SLICE:
         start = fb_call_argument(g, node, "start");
         if (rank < 1 || !fb_option_axis(&call, "dim", 0, rank, &axis)) return false;
-        return axis != rank - 1 || !start.id || fb_value_kind(g, start) == FB_NONE ||
-               (fb_value_is_int(g, start, &first) && first == 0);
-    default: return fb_op_facts_of(op)->shape == FB_SHAPE_SAME && rank == fb_shape_rank(g, fb_node_at(g, input)->shape);
+        return axis != rank - 1 || fb_is_absent(g, start) || (fb_value_is_int(g, start, &first) && first == 0);
+    default: return fb_op_facts_of(op)->shape == FB_SHAPE_SAME && rank == fb_node_rank(g, input);
     }
 }
 

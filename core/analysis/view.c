@@ -41,6 +41,16 @@ bool fb_is_aten(const fb_graph *graph, fb_node node) {
     return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN);
 }
 
+bool fb_is_read_by(const fb_graph *graph, fb_node value, fb_node reader) {
+    return fb_node_at(graph, value)->user_count == 1 && fb_mentions_of(graph, reader, value) == 1;
+}
+
+bool fb_is_result(const fb_graph *graph, fb_node node) {
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e))
+        if (fb_node_at(graph, fb_edge_user(graph, e))->opcode == FB_OUTPUT) return true;
+    return false;
+}
+
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (!fb_op_is(graph, node, FB_OP_ASSERT) || fb_value_at(graph, row->args)->count != 1) return false; /* size, stride */
@@ -100,7 +110,7 @@ static bool sole_input(const fb_graph *graph, fb_node node, fb_node *input) {
 }
 
 bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_tensor *tensor) {
-    fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+    fb_node node = fb_value_node(graph, argument);
     if (!node.id) return false;
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->opcode != FB_GET_ATTR || !row->attribute.id || row->program.id != FB_MAIN_PROGRAM.id) return false;
@@ -155,7 +165,7 @@ bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, 
 
 /* The matrix that a get_attr node reads, as an argument; transposed on the way where `transposition` is not none. */
 static bool matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor) {
-    fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+    fb_node node = fb_value_node(graph, argument);
     if (node.id && fb_matrix_read_by_node(graph, node, read, transposition, tensor)) return true;
     if (!fb_tensor_read_by(graph, argument, read, tensor) || tensor_rank(graph, *tensor) != 2) return false;
     *transposition = (fb_node){0};
@@ -166,7 +176,7 @@ fb_node fb_call_of_value(const fb_graph *graph, fb_node node) {
     int64_t index;
     if (!fb_op_is(graph, node, FB_OP_GETITEM)) return node;
     fb_value item = fb_node_arg(graph, node, 1), from = fb_node_arg(graph, node, 0);
-    fb_node call = from.id ? fb_value_node(graph, from) : (fb_node){0};
+    fb_node call = fb_value_node(graph, from);
     bool is_first = call.id && item.id && fb_value_is_int(graph, item, &index) && index == 0;
     return is_first && fb_op_facts_of(fb_node_op(graph, call))->flags & FB_FACT_TUPLE ? call : node;
 }
@@ -188,7 +198,7 @@ static fb_value next_argument(call_reader *reader, const char *parameter) {
 /* The input: a node. */
 static fb_node next_input(call_reader *reader, const char *parameter) {
     fb_value value = next_argument(reader, parameter);
-    fb_node input = value.id ? fb_value_node(reader->graph, value) : (fb_node){0};
+    fb_node input = fb_value_node(reader->graph, value);
     reader->is_wrong |= !input.id;
     return input;
 }
@@ -198,7 +208,7 @@ static fb_tensor next_tensor(call_reader *reader, const char *parameter, bool is
     fb_value value = next_argument(reader, parameter);
     fb_tensor tensor = {0};
     *read = (fb_node){0};
-    bool is_absent = !value.id || fb_value_kind(reader->graph, value) == FB_NONE;
+    bool is_absent = fb_is_absent(reader->graph, value);
     if (is_absent) reader->is_wrong |= !is_optional;
     else reader->is_wrong |= !fb_tensor_read_by(reader->graph, value, read, &tensor);
     return tensor;
@@ -339,7 +349,7 @@ static bool linear_of_matmul(const fb_graph *graph, fb_node node, fb_linear *lin
     linear->input = next_input(&reader, "input");
     linear->weight = next_tensor(&reader, "other", false, &linear->weight_read);
     if (!is_read_whole(&reader) || !measure_linear(graph, linear)) return false;
-    int rank = fb_shape_rank(graph, fb_node_at(graph, linear->input)->shape);
+    int rank = fb_node_rank(graph, linear->input);
     linear->needs_sum = rank != 2;
     return rank >= 2;
 }
@@ -347,8 +357,7 @@ static bool linear_of_matmul(const fb_graph *graph, fb_node node, fb_linear *lin
 /* A vector added to a MatMul that nothing else reads. */
 static bool linear_of_sum(const fb_graph *graph, fb_node node, fb_linear *linear) {
     for (size_t i = 0; i < 2; i++) {
-        fb_value argument = fb_node_arg(graph, node, i);
-        fb_node product = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+        fb_node product = fb_arg_node(graph, node, i);
         if (!product.id || !fb_op_is(graph, product, FB_OP_MATMUL) || fb_node_at(graph, product)->user_count != 1) continue;
         fb_linear found = *linear;
         bool is_linear = linear_of_matmul(graph, product, &found) &&
@@ -591,7 +600,7 @@ static bool batch_norm_of_function(const fb_graph *graph, fb_node node, fb_batch
     next_argument(&reader, "momentum");
     next_argument(&reader, "cudnn_enabled");
     if (!is_read_whole(&reader)) return false;
-    int rank = fb_shape_rank(graph, fb_node_at(graph, norm->input)->shape);
+    int rank = fb_node_rank(graph, norm->input);
     norm->spatial = rank < 0 ? -1 : rank - 2;
     return (rank < 0 || rank >= 2) && measure_batch_norm(graph, -1, norm);
 }
@@ -612,7 +621,7 @@ static bool batch_norm_of_onnx(const fb_graph *graph, fb_node node, fb_batch_nor
     next_argument(&reader, "momentum");
     bool is_by_channel = next_number(&reader, "spatial", 1) == 1;
     if (!is_by_channel || !is_read_whole(&reader) || fb_onnx_results(graph, node) >= 0) return false;
-    int rank = fb_shape_rank(graph, fb_node_at(graph, norm->input)->shape);
+    int rank = fb_node_rank(graph, norm->input);
     norm->spatial = rank < 0 ? -1 : rank - 2;
     return (rank < 0 || rank >= 2) && measure_batch_norm(graph, -1, norm);
 }
@@ -691,26 +700,21 @@ static bool has_two_arguments(const fb_graph *graph, fb_node node) {
     return fb_value_at(graph, row->args)->count == 2 && fb_value_at(graph, row->kwargs)->count == 0;
 }
 
-static fb_node argument(const fb_graph *graph, fb_node node, size_t index) {
-    fb_value value = fb_node_arg(graph, node, index);
-    return value.id ? fb_value_node(graph, value) : (fb_node){0};
-}
-
 /* The value before casts, to any dtype. */
 static fb_node before_casts(const fb_graph *graph, fb_node node) {
     for (int i = 0; node.id && i < 4; i++) {
         fb_op op = fb_node_op(graph, node);
         if (fb_op_facts_of(op)->shape != FB_SHAPE_SAME || fb_op_facts_of(op)->dtype != FB_DTYPE_RULE_CAST) break;
-        node = argument(graph, node, 0);
+        node = fb_arg_node(graph, node, 0);
     }
     return node;
 }
 
 static bool is_square_of(const fb_graph *graph, fb_node node, fb_node x) {
     double exponent;
-    if (!node.id || argument(graph, node, 0).id != x.id) return false;
+    if (!node.id || fb_arg_node(graph, node, 0).id != x.id) return false;
     if (fb_op_is(graph, node, FB_OP_SQUARE)) return true;
-    if (fb_op_is(graph, node, FB_OP_MUL)) return has_two_arguments(graph, node) && argument(graph, node, 1).id == x.id;
+    if (fb_op_is(graph, node, FB_OP_MUL)) return has_two_arguments(graph, node) && fb_arg_node(graph, node, 1).id == x.id;
     fb_value power = fb_call_argument(graph, node, "exponent");
     return fb_op_is(graph, node, FB_OP_POW) && power.id && fb_value_is_number(graph, power, &exponent) && exponent == 2;
 }
@@ -727,11 +731,11 @@ static bool is_mean_of_last(const fb_graph *graph, fb_node node) {
 /* rsqrt(mean(x²) + eps) */
 static bool is_inverse_root(const fb_graph *graph, fb_node node, fb_node x, double *eps) {
     if (!node.id || !fb_op_is(graph, node, FB_OP_RSQRT)) return false;
-    fb_node sum = argument(graph, node, 0);
+    fb_node sum = fb_arg_node(graph, node, 0);
     if (!sum.id || !fb_op_is(graph, sum, FB_OP_ADD) || !has_two_arguments(graph, sum)) return false;
-    fb_node mean = argument(graph, sum, 0);
+    fb_node mean = fb_arg_node(graph, sum, 0);
     return fb_value_is_number(graph, fb_node_arg(graph, sum, 1), eps) && is_mean_of_last(graph, mean) &&
-           is_square_of(graph, argument(graph, mean, 0), x);
+           is_square_of(graph, fb_arg_node(graph, mean, 0), x);
 }
 
 static bool has_op(const fb_graph *graph, fb_node node, fb_op op) {
@@ -740,11 +744,11 @@ static bool has_op(const fb_graph *graph, fb_node node, fb_op op) {
 
 /* Of ONNX, x / sqrt(…) or x * (1 / sqrt(…)), of whatever. */
 static bool is_divided_by_root(const fb_graph *graph, fb_node node) {
-    if (has_op(graph, node, FB_OP_DIV)) return has_op(graph, argument(graph, node, 1), FB_OP_SQRT);
+    if (has_op(graph, node, FB_OP_DIV)) return has_op(graph, fb_arg_node(graph, node, 1), FB_OP_SQRT);
     for (size_t i = 0; i < 2 && has_op(graph, node, FB_OP_MUL); i++) {
-        fb_node by = argument(graph, node, i);
+        fb_node by = fb_arg_node(graph, node, i);
         bool is_inverse = has_op(graph, by, FB_OP_RECIPROCAL) || has_op(graph, by, FB_OP_DIV);
-        if (is_inverse && has_op(graph, argument(graph, by, fb_op_is(graph, by, FB_OP_DIV)), FB_OP_SQRT)) return true;
+        if (is_inverse && has_op(graph, fb_arg_node(graph, by, fb_op_is(graph, by, FB_OP_DIV)), FB_OP_SQRT)) return true;
     }
     return false;
 }
@@ -754,8 +758,8 @@ static bool is_normalised(const fb_graph *graph, fb_node node, fb_norm *norm) {
     if (fb_graph_is_onnx(graph)) return is_divided_by_root(graph, node);
     if (!node.id || !fb_op_is(graph, node, FB_OP_MUL) || !has_two_arguments(graph, node)) return false;
     for (size_t i = 0; i < 2; i++) {
-        fb_node x = argument(graph, node, i);
-        if (!x.id || !is_inverse_root(graph, argument(graph, node, 1 - i), x, &norm->eps)) continue;
+        fb_node x = fb_arg_node(graph, node, i);
+        if (!x.id || !is_inverse_root(graph, fb_arg_node(graph, node, 1 - i), x, &norm->eps)) continue;
         norm->input = x;
         return true;
     }
@@ -765,7 +769,7 @@ static bool is_normalised(const fb_graph *graph, fb_node node, fb_norm *norm) {
 static bool norm_spelled_out(const fb_graph *graph, fb_node node, fb_norm *norm) {
     if (!has_two_arguments(graph, node)) return false;
     for (size_t i = 0; i < 2; i++) {
-        norm->unscaled = argument(graph, node, 1 - i);
+        norm->unscaled = fb_arg_node(graph, node, 1 - i);
         if (!norm->unscaled.id || !fb_tensor_read_by(graph, fb_node_arg(graph, node, i), &norm->weight_read, &norm->weight))
             continue;
         if (tensor_rank(graph, norm->weight) != 1) return false;
@@ -780,7 +784,7 @@ static bool norm_spelled_out(const fb_graph *graph, fb_node node, fb_norm *norm)
 /* A bias added to what nothing else reads. */
 static bool norm_with_bias(const fb_graph *graph, fb_node node, fb_norm *norm) {
     for (size_t i = 0; i < 2; i++) {
-        fb_node product = argument(graph, node, i);
+        fb_node product = fb_arg_node(graph, node, i);
         if (!has_op(graph, product, FB_OP_MUL) || fb_node_at(graph, product)->user_count != 1) continue;
         fb_norm found = {.is_centred = true};
         bool is_norm = norm_spelled_out(graph, product, &found) &&

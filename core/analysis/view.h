@@ -45,6 +45,14 @@ bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *par
 bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter);
 /* The node that the argument is, or none. */
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter);
+/* The node that args[index] is, or none. */
+static inline fb_node fb_arg_node(const fb_graph *graph, fb_node node, size_t index) {
+    return fb_value_node(graph, fb_node_arg(graph, node, index));
+}
+/* Is an argument left out, or None? */
+static inline bool fb_is_absent(const fb_graph *graph, fb_value argument) {
+    return !argument.id || fb_value_kind(graph, argument) == FB_NONE;
+}
 /* How many arguments a call is given, by position or keyword. */
 static inline size_t fb_argument_count(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
@@ -81,6 +89,18 @@ static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
+/* How many dimensions a node's value has; -1: it is not recorded, or there is no node. */
+static inline int fb_node_rank(const fb_graph *graph, fb_node node) {
+    return node.id ? fb_shape_rank(graph, fb_node_at(graph, node)->shape) : -1;
+}
+/* Is the node in a nested program? */
+static inline bool fb_is_nested(const fb_graph *graph, fb_node node) {
+    return fb_node_at(graph, node)->program.id != FB_MAIN_PROGRAM.id;
+}
+/* Does only `reader` read the value, once? */
+bool fb_is_read_by(const fb_graph *graph, fb_node value, fb_node reader);
+/* Is the value a result of the graph? */
+bool fb_is_result(const fb_graph *graph, fb_node node);
 /* An assertion about dtype, device or layout of its first argument, which a rewrite that keeps these keeps true. */
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node);
 /* Such an assertion, or a question to its inputs about shape, dtype or device: no element of them matters. */

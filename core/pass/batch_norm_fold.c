@@ -267,14 +267,14 @@ static bool refuse_unknown(fb_matcher *m, fb_node n, fb_node value) {
 static bool is_pair_refused(fb_matcher *m, const fb_fold *fold, const fb_layer *first, const fb_layer *second, fb_node n) {
     const fb_graph *g = m->graph;
     fb_node input = fb_layer_input(g, second, n);
-    int rank = fb_shape_rank(g, fb_node_at(g, input)->shape);
+    int rank = fb_node_rank(g, input);
     bool is_direct = is_call_of(g, first, input);
     /* BatchNorm2d takes 4 dimensions, and no others: right for a convolution, wrong for a Linear. */
     if (is_direct && !fold->host.is_linear && fold->norm.module.id && fold->norm.spatial > 1) return false;
     if (rank < 0) return refuse_unknown(m, n, input);
     int axis = channel_axis(fold, fold->is_before, rank);
     fb_node source = fold_source(g, first, second, n, &axis);
-    int source_rank = fb_shape_rank(g, fb_node_at(g, source)->shape);
+    int source_rank = fb_node_rank(g, source);
     if (source_rank < 0) return refuse_unknown(m, n, source);
     if (axis == channel_axis(fold, !fold->is_before, source_rank) && axis >= 0) return false;
     if (is_direct)

@@ -40,7 +40,7 @@ static fb_value constant_of(constant_call *c, fb_value value) {
     fb_value recipe = {0};
     fb_kind kind = fb_value_kind(c->graph, value);
     if (kind == FB_INT || kind == FB_FLOAT) return fb_recipe_full(c->graph, NULL, 0, value);
-    fb_node node = value.id ? fb_value_node(c->graph, value) : (fb_node){0};
+    fb_node node = fb_value_node(c->graph, value);
     if (!node.id) return no_constant(c, "unsupported-arguments", "an operand is neither a tensor nor an int or float");
     fb_recipe_of_call(c->recipes, node, &recipe);
     return recipe;
@@ -146,8 +146,7 @@ static fb_value constant_multiply(constant_call *c) {
 
 static fb_value constant_divide(constant_call *c) {
     fb_value mode = constant_argument(c, "rounding_mode");
-    if (mode.id && fb_value_kind(c->graph, mode) != FB_NONE)
-        return no_constant(c, "unsupported-arguments", "recipes have no division that rounds");
+    if (!fb_is_absent(c->graph, mode)) return no_constant(c, "unsupported-arguments", "recipes have no division that rounds");
     fb_value a = operand(c, "input"), b = operand(c, "other");
     return a.id && b.id ? fb_recipe_div(c->graph, a, b) : (fb_value){0};
 }
@@ -237,7 +236,7 @@ static fb_value constant_add_product(constant_call *c) {
 static bool further_operand(constant_call *c, const char *parameter, fb_value *recipe) {
     fb_value argument = constant_argument(c, parameter);
     *recipe = (fb_value){0};
-    if (!argument.id || fb_value_kind(c->graph, argument) == FB_NONE) return true;
+    if (fb_is_absent(c->graph, argument)) return true;
     *recipe = operand_of(c, argument);
     return recipe->id;
 }
@@ -330,7 +329,7 @@ static bool read_reduced(constant_call *c, int rank, bool *reduced) {
     fb_value given = constant_argument(c, "dim");
     fb_sizes dims = {0};
     int axis;
-    bool is_given = given.id && fb_value_kind(c->graph, given) != FB_NONE;
+    bool is_given = !fb_is_absent(c->graph, given);
     if (is_given && !fb_evaluate_sizes(c->graph, given, &dims)) return false;
     for (int i = 0; i < rank; i++) reduced[i] = !dims.count;
     for (int i = 0; i < dims.count; i++) {
@@ -446,8 +445,7 @@ static fb_value constant_embedding(constant_call *c) {
     fb_value weight = constant_operand(c, "weight"), limit = constant_argument(c, "max_norm");
     fb_value indices = constant_argument(c, fb_is_aten(c->graph, c->call.node) ? "indices" : "input");
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) constant_argument(c, harmless[i]);
-    if (limit.id && fb_value_kind(c->graph, limit) != FB_NONE)
-        return no_constant(c, "unsupported-arguments", "its rows are made shorter");
+    if (!fb_is_absent(c->graph, limit)) return no_constant(c, "unsupported-arguments", "its rows are made shorter");
     return constant_reshaped(c, selected(c, weight, 0, indices, false));
 }
 
@@ -501,7 +499,7 @@ static fb_value constant_cast(constant_call *c) {
 
 /* An end of a slice as Python takes it: counted from the back when negative, cut at both. */
 static bool read_end(const fb_graph *g, fb_value value, int64_t fallback, int64_t size, int64_t *out) {
-    bool is_absent = !value.id || fb_value_kind(g, value) == FB_NONE;
+    bool is_absent = fb_is_absent(g, value);
     int64_t at = fallback;
     if (!is_absent && !fb_evaluate_int(g, value, &at)) return false;
     if (at < 0) at += size;
@@ -513,7 +511,7 @@ static fb_value sliced(constant_call *c, fb_value recipe, int axis, fb_value sta
     fb_recipe_type type;
     int64_t from, to, by = 1;
     if (!constant_type_of(c, recipe, &type)) return (fb_value){0};
-    if (step.id && fb_value_kind(c->graph, step) != FB_NONE && (!fb_evaluate_int(c->graph, step, &by) || by != 1))
+    if (!fb_is_absent(c->graph, step) && (!fb_evaluate_int(c->graph, step, &by) || by != 1))
         return no_constant(c, "unsupported-arguments", "recipes slice in steps of 1");
     int64_t size = type.sizes[axis];
     if (!read_end(c->graph, start, 0, size, &from) || !read_end(c->graph, stop, size, size, &to)) return (fb_value){0};

@@ -55,17 +55,13 @@ static uint32_t number_within(fb_constant_list *list, const fb_constant *constan
     return list->within.failed ? 0 : (uint32_t)(list->within.size / sizeof *constant);
 }
 
-static bool is_within(const fb_graph *g, fb_node node) {
-    return fb_node_at(g, node)->program.id != FB_MAIN_PROGRAM.id;
-}
-
 bool fb_constant_list_add(fb_constant_list *list, fb_node node, fb_dtype dtype, int rank, const int64_t *sizes,
                           const unsigned char *bytes, size_t size) {
     fb_arena *arena = list->matcher->arena;
     size_t length = fb_base64_length(size);
     char *text = fb_arena_alloc(arena, length + 1);
     int64_t *kept = fb_arena_alloc(arena, ((size_t)rank + 1) * sizeof *kept);
-    bool is_nested = is_within(list->matcher->graph, node);
+    bool is_nested = fb_is_nested(list->matcher->graph, node);
     const char *name = is_nested ? "value" : name_of(list->matcher, node);
     if (!text || !kept || !name) return false;
     if (rank) memcpy(kept, sizes, (size_t)rank * sizeof *kept);
@@ -95,7 +91,7 @@ void fb_put_planned(fb_rewrite *rw, const fb_constant_plan *plan, const fb_match
 
 fb_node fb_read_planned(fb_rewrite *rw, const fb_constant_plan *plan, fb_node node) {
     fb_module root = fb_module_find(fb_rewrite_graph(rw), "");
-    if (is_within(fb_rewrite_graph(rw), node)) {
+    if (fb_is_nested(fb_rewrite_graph(rw), node)) {
         const fb_constant *constant = &plan->within[plan->constant_of[node.id] - 1];
         fb_module owner = fb_put_owner(rw, root, node);
         if (owner.id) fb_put_constants(rw, owner, constant, 1);

@@ -47,7 +47,7 @@ static bool add_axes(const fb_graph *g, fb_node n, int rank, uint32_t *axes) {
 #define RANK_ASSUMED 4
 
 static bool measure(const fb_graph *g, fb_formula *f) {
-    f->rank = fb_shape_rank(g, fb_node_at(g, f->input)->shape);
+    f->rank = fb_node_rank(g, f->input);
     f->axes = 0;
     if (f->rank < 0) f->rank = RANK_ASSUMED;
     for (size_t i = 0; i < f->count; i++) {

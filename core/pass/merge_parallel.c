@@ -90,6 +90,9 @@ static const candidate *in_largest(fb_matcher *m, const candidate *candidates, s
     fb_map sizes = {0};
     const candidate *best = candidates;
     uint32_t best_size = 0;
+    size_t alike = 0;
+    while (alike < count && !memcmp(candidates[alike].key, candidates->key, sizeof candidates->key)) alike++;
+    if (2 * alike > count) return candidates; /* as most are */
     for (size_t i = 0; i < count; i++) {
         uint64_t key = fb_hash(candidates[i].key, sizeof candidates[i].key, 0);
         uint32_t size = fb_map_get(&sizes, key) + 1;
@@ -204,7 +207,8 @@ static fb_value merged_config(fb_graph *g, const fb_host *first, int64_t outputs
     const char *size = first->is_linear ? "out_features" : "out_channels";
     if (!first->layer.module.id) return FB_VALUE_EMPTY_MAP;
     fb_value config = fb_sorted_map_with(g, fb_module_at(g, first->layer.module)->config, size, fb_make_int(g, outputs));
-    return fb_sorted_map_with(g, config, "bias", fb_make_bool(g, has_bias));
+    fb_value bias = fb_make_bool(g, has_bias);
+    return fb_map_value(g, config, "bias").id == bias.id ? config : fb_sorted_map_with(g, config, "bias", bias);
 }
 
 static const char *merged_type(const fb_graph *g, const fb_host *first) {
@@ -339,7 +343,7 @@ static int64_t row_of(const fb_graph *g, const fb_host *host) {
 static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
     const fb_graph *g = m->graph;
     const fb_layer *layer = &host->layer;
-    if (fb_dialect_facts_of(g)->has_split && host->is_linear && fb_shape_rank(g, fb_node_at(g, layer->call)->shape) < 1)
+    if (fb_dialect_facts_of(g)->has_split && host->is_linear && fb_node_rank(g, layer->call) < 1)
         return (fb_obstacle){"unknown-shape", "the shape of its result is not recorded"};
     if (fb_layer_call_count(m->usage, layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
     if (host->conv.is_transposed) return (fb_obstacle){"transposed", "it is a transposed convolution"};

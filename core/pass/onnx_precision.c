@@ -204,7 +204,7 @@ static void convert(conversion *c, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_opcode opcode = (fb_opcode)row->opcode;
     bool is_item = fb_op_is(g, n, FB_OP_GETITEM), is_cast = c->is_converted[n.id] && is_cast_to_float32(g, n);
-    fb_node of = is_item ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    fb_node of = is_item ? fb_arg_node(g, n, 0) : (fb_node){0};
     c->reader = n;
     if (opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR) return;
     if (!is_item && !is_cast && !fb_reads_type_only(g, n)) {

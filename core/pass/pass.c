@@ -127,7 +127,7 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
         return (fb_obstacle){"reparametrised",
                              "it owns tensors that its type does not have, from which a hook computes others"};
     for (fb_node call = fb_first_call(matcher->usage, module); call.id; call = fb_next_call(matcher->usage, call)) {
-        if (fb_node_at(graph, call)->program.id != FB_MAIN_PROGRAM.id)
+        if (fb_is_nested(graph, call))
             return (fb_obstacle){"nested-call", "a nested program calls it too, and nested programs are left alone"};
     }
     tensor_watch watch = {.alias = fb_matcher_alias(matcher)};

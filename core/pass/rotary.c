@@ -12,8 +12,7 @@
 enum { RANK = 4, HEADS = 1, LAST = 3, DEEPEST = 16 };
 
 static fb_node argument(const fb_graph *g, fb_node n, size_t index) {
-    fb_value given = n.id ? fb_node_arg(g, n, index) : (fb_value){0};
-    return given.id ? fb_value_node(g, given) : (fb_node){0};
+    return fb_value_node(g, n.id ? fb_node_arg(g, n, index) : (fb_value){0});
 }
 
 static bool is_named(const fb_graph *g, fb_node n, const char *name) {
@@ -76,7 +75,7 @@ static bool read_item(const fb_graph *g, fb_node n, int64_t size, part *out) {
 static bool read_part(fb_rotary *r, const fb_graph *g, fb_node n, part *out) {
     bool is_item = n.id && fb_op_is(g, n, FB_OP_GETITEM);
     fb_node from = is_item ? argument(g, argument(g, n, 0), 0) : argument(g, n, 0);
-    int64_t size = from.id && fb_shape_rank(g, fb_node_at(g, from)->shape) == RANK ? last_size(g, from) : -1;
+    int64_t size = from.id && fb_node_rank(g, from) == RANK ? last_size(g, from) : -1;
     if (size < 2 || size % 2 || (r->input.id && r->input.id != from.id)) return false;
     if (is_item ? !read_item(g, n, size, out) : !is_named(g, n, "Slice") || !read_slice(g, n, size, out)) return false;
     r->input = from;
@@ -122,7 +121,7 @@ static bool read_turned(fb_rotary *r, const fb_graph *g, fb_node first, fb_node 
 
 static bool is_pair(const fb_graph *g, fb_node n, int rank) {
     return n.id && fb_op_is(g, n, FB_OP_ONNX_CONCAT) && fb_value_at(g, fb_node_at(g, n)->args)->count == 2 &&
-           fb_shape_rank(g, fb_node_at(g, n)->shape) == rank && is_last_axis(g, n, rank);
+           fb_node_rank(g, n) == rank && is_last_axis(g, n, rank);
 }
 
 static bool read_halves(fb_rotary *r, const fb_graph *g) {
@@ -132,9 +131,9 @@ static bool read_halves(fb_rotary *r, const fb_graph *g) {
 
 /* Unsqueeze by a last dimension. */
 static fb_node stacked(const fb_graph *g, fb_node n) {
-    bool is_it = is_named(g, n, "Unsqueeze") && fb_shape_rank(g, fb_node_at(g, n)->shape) == RANK + 1 && last_size(g, n) == 1;
+    bool is_it = is_named(g, n, "Unsqueeze") && fb_node_rank(g, n) == RANK + 1 && last_size(g, n) == 1;
     fb_node of = is_it ? argument(g, n, 0) : (fb_node){0};
-    return of.id && fb_shape_rank(g, fb_node_at(g, of)->shape) == RANK ? of : (fb_node){0};
+    return of.id && fb_node_rank(g, of) == RANK ? of : (fb_node){0};
 }
 
 static bool read_neighbours(fb_rotary *r, const fb_graph *g) {

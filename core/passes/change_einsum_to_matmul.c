@@ -118,11 +118,6 @@ static bool arrange(const labels *left, const labels *right, const labels *out, 
 /* ---- match ----------------------------------------------------------------------------------------------------------------
  */
 
-static fb_node operand(const fb_graph *g, fb_node n, size_t index) {
-    fb_value given = fb_node_arg(g, n, index);
-    return given.id ? fb_value_node(g, given) : (fb_node){0};
-}
-
 static bool is_alone(const fb_graph *g, fb_node n) {
     uint32_t e = fb_user_first(g, n);
     return e && !fb_user_next(g, e) && fb_mentions_of(g, fb_edge_user(g, e), n) == 1;
@@ -142,7 +137,7 @@ static int cost_behind(const fb_graph *g, fb_node n, const order *by) {
 static bool have_one_size(const fb_graph *g, fb_node n, const labels in[2]) {
     fb_shape_result shapes[2];
     for (size_t i = 0; i < 2; i++) {
-        fb_node value = operand(g, n, i);
+        fb_node value = fb_arg_node(g, n, i);
         if (!value.id || !fb_recorded_shape(g, value, &shapes[i]) || shapes[i].rank != in[i].count) return false;
     }
     for (int i = 0; i < in[0].count; i++) {
@@ -162,8 +157,8 @@ static product product_of(const fb_graph *g, fb_node n, const labels in[2], cons
     made.is_gemm = a.count == 2 && b.count == 2 && !made.back.is_needed && (made.left.is_needed || made.right.is_needed) &&
                    fb_dtype_is_floating((fb_dtype)fb_node_at(g, n)->dtype);
     made.cost = made.is_gemm ? 0
-                             : cost_before(g, operand(g, n, first), &made.left) +
-                                   cost_before(g, operand(g, n, 1 - first), &made.right) + cost_behind(g, n, &made.back);
+                             : cost_before(g, fb_arg_node(g, n, first), &made.left) +
+                                   cost_before(g, fb_arg_node(g, n, 1 - first), &made.right) + cost_behind(g, n, &made.back);
     return made;
 }
 

@@ -40,8 +40,7 @@ static bool find(const fb_graph *g, fb_node n, quotient *f) {
     if (!fb_op_is(g, n, FB_OP_MUL) || !fb_dtype_is_computed(dtype) || dtype == FB_FLOAT64) return false;
     for (size_t i = 0; i < 2; i++) {
         f->numerator = fb_node_arg(g, n, 1 - i);
-        fb_value argument = fb_node_arg(g, n, i);
-        f->inverse = argument.id ? fb_value_node(g, argument) : (fb_node){0};
+        f->inverse = fb_arg_node(g, n, i);
         if (!f->inverse.id || !f->numerator.id || fb_node_at(g, f->inverse)->user_count != 1) continue;
         if (fb_value_node(g, f->numerator).id != f->inverse.id && is_inverse(g, f->inverse, &f->divisor)) return true;
     }

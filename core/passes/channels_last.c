@@ -177,21 +177,17 @@ static bool is_laid_out(const fb_graph *g, fb_tensor tensor) {
 
 /* ---- what is saved ------------------------------------------------------------------------------------------------------- */
 
-static int rank_of(const fb_graph *g, fb_node n) {
-    return fb_shape_rank(g, fb_node_at(g, n)->shape);
-}
-
 /* All but the first, which may be the number of images. */
 static bool are_sizes_known(const fb_graph *g, fb_node n) {
     bool are_known = true;
-    for (int i = 1; i < rank_of(g, n); i++) are_known &= fb_shape_size(g, fb_node_at(g, n)->shape, i) >= 0;
+    for (int i = 1; i < fb_node_rank(g, n); i++) are_known &= fb_shape_size(g, fb_node_at(g, n)->shape, i) >= 0;
     return are_known;
 }
 
 /* The elements of a shape of which all sizes but the first are known; that counts as one when it is not. */
 static double elements_of(const fb_graph *g, fb_node n) {
     double count = 1;
-    for (int i = 0; i < rank_of(g, n); i++) {
+    for (int i = 0; i < fb_node_rank(g, n); i++) {
         int64_t size = fb_shape_size(g, fb_node_at(g, n)->shape, i);
         if (size >= 0) count *= (double)size;
     }
@@ -248,7 +244,7 @@ static double saved_by(const search *s, fb_node n) {
     fb_shape_call call = shape_call_of(g, fb_call_of_value(g, n));
     double count = elements_of(g, n);
     bool has_few = fb_shape_size(g, fb_node_at(g, n)->shape, 1) < LEAST_CHANNELS;
-    if (rank_of(g, n) != 4) return 0;
+    if (fb_node_rank(g, n) != 4) return 0;
     switch (call.op) {
     case FB_OP_CONV2D:
     case FB_OP_CONV_TRANSPOSE2D:
@@ -327,7 +323,7 @@ static void begin(search *s, fb_node n, fb_node image) {
 /* A reshape behind a group, which copies then. */
 static void count_reshape(const search *s, fb_node n) {
     fb_node image = fb_value_node(s->graph, fb_first_argument(s->graph, n));
-    bool is_behind = image.id && s->roles[image.id].parent && rank_of(s->graph, image) == 4;
+    bool is_behind = image.id && s->roles[image.id].parent && fb_node_rank(s->graph, image) == 4;
     if (is_behind) group_of(s, image)->saved += RESHAPE * elements_of(s->graph, image);
 }
 
@@ -336,7 +332,7 @@ static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
     if (fb_lays_out_in_rows(s->layouts, n)) count_reshape(s, n);
     fb_node image = is_convolution(g, n) ? fb_call_argument_node(g, n, "input") : (fb_node){0};
-    bool is_candidate = image.id && rank_of(g, n) == 4 && rank_of(g, image) == 4 && !fb_image_is_line(g, image);
+    bool is_candidate = image.id && fb_node_rank(g, n) == 4 && fb_node_rank(g, image) == 4 && !fb_image_is_line(g, image);
     if (!is_candidate && !fb_hands_image_on(s->layouts, n)) return;
     s->roles[n.id].parent = is_candidate ? n.id : 0;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
@@ -467,7 +463,7 @@ static void match_images(search *s) {
     const fb_graph *g = s->graph;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(s->m); n = fb_next_node(g, n)) {
         fb_node image = is_convolution(g, n) ? fb_call_argument_node(g, n, "input") : (fb_node){0};
-        if (image.id && (rank_of(g, image) < 0 || rank_of(g, n) < 0))
+        if (image.id && (fb_node_rank(g, image) < 0 || fb_node_rank(g, n) < 0))
             fb_refuse_node(s->m, "unknown-shape", n,
                            "the shape of what it reads, or of what it gives, is not recorded" FB_RECORD_SHAPE);
         if (!s->roles[n.id].begins || s->roles[image.id].is_reported) continue;

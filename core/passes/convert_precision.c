@@ -238,7 +238,7 @@ static void convert_read(conversion *c, fb_node n) {
 
 /* Records the dtype of the output of a graph with one result, which is returned as it is. */
 static void return_converted(conversion *c, fb_node output) {
-    fb_node value = fb_value_node(c->graph, fb_node_arg(c->graph, output, 0));
+    fb_node value = fb_arg_node(c->graph, output, 0);
     if (value.id && fb_node_at(c->graph, output)->dtype)
         fb_set_result_type(c->rewrite, output, fb_node_at(c->graph, output)->shape, fb_value_dtype(c->graph, value));
 }

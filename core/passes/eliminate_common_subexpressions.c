@@ -71,7 +71,7 @@ static bool is_container(const fb_graph *g, fb_node n) {
 
 /* An item of a tuple is the very same object each time, and no view of it. */
 static bool is_item_of_tuple(const fb_graph *g, fb_node n) {
-    fb_node tuple = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    fb_node tuple = fb_op_is(g, n, FB_OP_GETITEM) ? fb_arg_node(g, n, 0) : (fb_node){0};
     return tuple.id && (fb_is_split(g, tuple) || fb_op_facts_of(fb_node_op(g, tuple))->flags & FB_FACT_TUPLE);
 }
 

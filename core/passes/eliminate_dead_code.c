@@ -43,7 +43,7 @@ static bool may_go(const fb_graph *g, fb_node n) {
 static void keep_results(const liveness *l, fb_program program) {
     const fb_graph *g = l->graph;
     for (fb_node n = fb_first_node(g, program); n.id && l->is_onnx; n = fb_next_node(g, n)) {
-        fb_node call = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+        fb_node call = fb_op_is(g, n, FB_OP_GETITEM) ? fb_arg_node(g, n, 0) : (fb_node){0};
         l->is_alive[n.id] |= call.id && l->is_alive[call.id];
     }
 }

@@ -319,19 +319,13 @@ static bool reads_tensor(const fb_graph *g, fb_node n, fb_tensor *tensor) {
     return tensor->id != 0;
 }
 
-static bool is_returned(const fb_graph *g, fb_node n) {
-    for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e))
-        if (fb_node_at(g, fb_edge_user(g, e))->opcode == FB_OUTPUT) return true;
-    return false;
-}
-
 /* ONNX's Constants, each of which is a match: a node that is called at every run. */
 static void match_constants(fb_matcher *m) {
     const fb_graph *g = m->graph;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_tensor tensor;
         bool is_it = fb_onnx_is_constant(g, n) && fb_node_at(g, n)->user_count && reads_tensor(g, n, &tensor);
-        if (is_it && !fb_tensor_is_carried(g, tensor) && !is_returned(g, n) && !fb_op_effects(g, n).is_named)
+        if (is_it && !fb_tensor_is_carried(g, tensor) && !fb_is_result(g, n) && !fb_op_effects(g, n).is_named)
             fb_match_found(m, &n, 1);
     }
 }

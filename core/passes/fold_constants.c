@@ -239,7 +239,7 @@ static bool run(search *s, const char *signature) {
 
 /* A nested program may capture them. */
 static bool may_read_attributes_only(const fb_graph *g, fb_node node) {
-    bool is_main = fb_node_at(g, node)->program.id == FB_MAIN_PROGRAM.id;
+    bool is_main = !fb_is_nested(g, node);
     uint32_t edge = fb_input_first(g, node);
     bool is_any = edge != 0;
     for (; edge; edge = fb_input_next(g, edge)) {

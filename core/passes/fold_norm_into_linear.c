@@ -84,7 +84,7 @@ static fb_obstacle list_readers(fb_matcher *m, fb_node norm, readers *list) {
 
 /* Do the views between the norm and a Linear keep the features on the last axis, and the strides as they were? */
 static fb_obstacle views_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear) {
-    int rank = fb_shape_rank(g, fb_node_at(g, linear->input)->shape), axis = rank - 1, steps = 0;
+    int rank = fb_node_rank(g, linear->input), axis = rank - 1, steps = 0;
     bool minds = false;
     fb_node at = linear->input;
     for (; at.id && at.id != norm->node.id && steps < FB_VIEWS_MAX; steps++) {
@@ -94,7 +94,7 @@ static fb_obstacle views_obstacle(const fb_graph *g, const fb_norm *norm, const 
     if (at.id != norm->node.id)
         return (fb_obstacle){"views-between",
                              "too many views stand between the norm and the Linear; MergeViews makes them fewer"};
-    if (steps && axis != fb_shape_rank(g, fb_node_at(g, at)->shape) - 1)
+    if (steps && axis != fb_node_rank(g, at) - 1)
         return (fb_obstacle){"channels-moved",
                              "the views between them do not keep the features together, on the axis that the Linear takes in"};
     return minds && norm->unscaled.id && !fb_is_dense(g, norm->unscaled)

@@ -38,18 +38,13 @@ static bool pads_both_sides(fb_op op) {
     return op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_AVERAGE_POOL;
 }
 
-static fb_shape_call shape_call_of(const fb_graph *g, fb_node n) {
-    return (fb_shape_call){
-        .graph = g, .node = n, .op = fb_node_op(g, n), .is_module = fb_node_at(g, n)->opcode == FB_CALL_MODULE};
-}
-
 /* ---- pads ---------------------------------------------------------------------------------------------------------------- */
 
 /* The number that a pad fills with is 0, or is not given: then it is 0 as well. */
 static bool fills_with_zeros(const fb_shape_call *call) {
     double number;
     fb_value value = fb_option(call, "value");
-    if (!value.id || fb_value_kind(call->graph, value) == FB_NONE) return call->op != FB_OP_CONSTANT_PAD_LAYER;
+    if (fb_is_absent(call->graph, value)) return call->op != FB_OP_CONSTANT_PAD_LAYER;
     return fb_value_is_number(call->graph, value, &number) && number == 0;
 }
 
@@ -63,11 +58,11 @@ static bool is_zero_pad_of_onnx(const fb_graph *g, fb_node n) {
     fb_value mode = fb_node_kwarg(g, n, "mode"), said = fb_node_kwarg(g, n, "value"), given = fb_call_argument(g, n, "value");
     if (mode.id && !is_word(g, mode, "constant")) return false;
     if (said.id) return fb_value_is_number(g, said, &number) && number == 0;
-    return !given.id || fb_value_kind(g, given) == FB_NONE || (fb_onnx_number(g, given, &number) && number == 0);
+    return fb_is_absent(g, given) || (fb_onnx_number(g, given, &number) && number == 0);
 }
 
 static bool is_zero_pad(const fb_graph *g, fb_node n) {
-    fb_shape_call call = shape_call_of(g, n);
+    fb_shape_call call = fb_shape_call_of(g, n);
     switch (call.op) {
     case FB_OP_PAD: {
         fb_value mode = fb_option(&call, "mode");
@@ -103,7 +98,7 @@ static bool read_pad_of_onnx(const fb_graph *g, fb_node n, int spatial, sides *p
 /* Reads how many zeros are on each side of the last `spatial` dimensions; false if there are others. PyTorch's must be as many
  * on both sides. */
 static bool read_pad(const fb_graph *g, fb_node n, int spatial, sides *padding) {
-    fb_shape_call call = shape_call_of(g, n);
+    fb_shape_call call = fb_shape_call_of(g, n);
     fb_sizes sizes;
     memset(padding, 0, sizeof *padding);
     if (call.op == FB_OP_ONNX_PAD) return read_pad_of_onnx(g, n, spatial, padding);
@@ -135,7 +130,7 @@ static bool window_at(const fb_graph *g, fb_node n, window *w) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
     w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
-    w->spatial = is_of_onnx ? fb_shape_rank(g, fb_node_at(g, n)->shape) - 2 : is_pool ? facts->spatial : conv.spatial;
+    w->spatial = is_of_onnx ? fb_node_rank(g, n) - 2 : is_pool ? facts->spatial : conv.spatial;
     w->is_pool = is_pool;
     return w->spatial >= 1 && w->spatial <= MAX_SPATIAL;
 }
@@ -218,7 +213,7 @@ static bool add_own_padding(const fb_shape_call *call, int spatial, sides *paddi
 
 /* May the result's strides differ from before? A padded image is laid out as x is. */
 static bool is_layout_read(const fb_graph *g, const window *w, fb_node call, fb_node x) {
-    bool is_image = w->spatial > 1 && fb_shape_rank(g, fb_node_at(g, x)->shape) == w->spatial + 2;
+    bool is_image = w->spatial > 1 && fb_node_rank(g, x) == w->spatial + 2;
     return !is_image && !fb_is_contiguous(g, x) && fb_layout_is_read(g, call);
 }
 
@@ -245,14 +240,14 @@ static fb_obstacle call_obstacle(fb_matcher *m, const window *w, fb_node call, c
 /* The padding of the result, from the first dimension to the last; false when one of the two is not given as the pass reads it.
  */
 static bool read_sum(const fb_graph *g, fb_node pad, fb_node n, int spatial, sides *added, sides *sum) {
-    fb_shape_call call = shape_call_of(g, n);
+    fb_shape_call call = fb_shape_call_of(g, n);
     if (!read_pad(g, pad, spatial, added)) return false;
     *sum = *added;
     return add_own_padding(&call, spatial, sum);
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const window *w, fb_node n, fb_node pad) {
-    fb_shape_call call = shape_call_of(m->graph, n);
+    fb_shape_call call = fb_shape_call_of(m->graph, n);
     sides added, sum;
     if (!read_sum(m->graph, pad, n, w->spatial, &added, &sum))
         return (fb_obstacle){"unsupported-arguments",

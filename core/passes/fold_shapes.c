@@ -120,7 +120,7 @@ static bool give_dtype(known_value *known, fb_dtype dtype) {
 
 static fb_dtype dtype_of(evaluator *e, fb_value value, int depth) {
     const fb_graph *g = e->graph;
-    fb_node node = value.id ? fb_value_node(g, value) : (fb_node){0};
+    fb_node node = fb_value_node(g, value);
     if (node.id) return look_at(e, node, depth).dtype;
     return value.id && fb_value_kind(g, value) == FB_DTYPE ? fb_dtype_find(fb_value_text(g, value)) : FB_DTYPE_UNKNOWN;
 }
@@ -138,7 +138,7 @@ static bool evaluate_attribute(evaluator *e, fb_node node, int depth, known_valu
     const fb_graph *g = e->graph;
     fb_value text = fb_node_arg(g, node, 1);
     const char *name = text.id && fb_value_kind(g, text) == FB_STRING ? fb_value_text(g, text) : NULL;
-    fb_node of = fb_value_node(g, fb_node_arg(g, node, 0));
+    fb_node of = fb_arg_node(g, node, 0);
     if (!name || !of.id) return false;
     if (fb_op_is(g, of, FB_OP_DTYPE_INFO)) return evaluate_limit(e, of, name, depth, known);
     return strcmp(name, "dtype") == 0 && give_dtype(known, (fb_dtype)fb_node_at(g, of)->dtype);
@@ -148,7 +148,7 @@ static bool evaluate_attribute(evaluator *e, fb_node node, int depth, known_valu
 
 static bool number_of(evaluator *e, fb_value value, int depth, fb_number *out) {
     const fb_graph *g = e->graph;
-    fb_node node = value.id ? fb_value_node(g, value) : (fb_node){0};
+    fb_node node = fb_value_node(g, value);
     if (!node.id) {
         bool is_int = value.id && fb_value_kind(g, value) == FB_INT;
         *out = (fb_number){.is_int = is_int, .integer = is_int ? fb_value_at(g, value)->integer : 0};
@@ -418,7 +418,7 @@ static bool match_shape(onnx_search *s, fb_node n, onnx_plan *plan) {
     unsigned char bytes[8 * FB_ONNX_RANK];
     int count = fb_onnx_sizes_to_give(s->types, n, sizes);
     if (count < 0) return true;
-    fb_node from = fb_value_node(s->graph, fb_node_arg(s->graph, n, 1));
+    fb_node from = fb_arg_node(s->graph, n, 1);
     if (s->is_known[from.id]) return true; /* it becomes a constant itself */
     for (int i = 0; i < 8 * count; i++) bytes[i] = (unsigned char)((uint64_t)sizes[i / 8] >> (i % 8 * 8));
     s->is_shape[n.id] = true;
@@ -526,7 +526,7 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
     if (range->of.id) {
         fb_value from = fb_make_int(g, range->from), to = fb_make_int(g, range->to), kwargs = FB_VALUE_EMPTY_MAP;
         if (range->from) kwargs = fb_map_with(g, kwargs, "start", from);
-        if (range->to < fb_shape_rank(g, fb_node_at(g, range->of)->shape)) kwargs = fb_map_with(g, kwargs, "end", to);
+        if (range->to < fb_node_rank(g, range->of)) kwargs = fb_map_with(g, kwargs, "end", to);
         fb_build_over(rw, n, FB_MADE_SHAPE, FB_ARGS(g, fb_make_node(g, range->of)), kwargs);
         fb_mark(rw, n);
         return;

@@ -97,7 +97,7 @@ static bool is_number(fb_matcher *m, fb_node call, fb_value argument, double *nu
     fb_bounds bounds;
     if (fb_constant_number(g, argument, number)) return true;
     fb_node node = fb_value_node(g, argument);
-    if (!node.id || fb_shape_rank(g, fb_node_at(g, node)->shape) != 0) return false;
+    if (!node.id || fb_node_rank(g, node) != 0) return false;
     if (!bounds_of(m, node, call, &bounds) || bounds.least != bounds.largest) return false;
     *number = bounds.least;
     return true;
@@ -185,10 +185,9 @@ static bool find_scores(fb_matcher *m, attention *a, fb_node node) {
 }
 
 static bool is_filled(fb_matcher *m, attention *a, fb_node node, fb_value fill) {
-    fb_node read = fill.id ? fb_value_node(m->graph, fill) : (fb_node){0};
+    fb_node read = fb_value_node(m->graph, fill);
     double number;
-    bool is_one = fill.id && (fb_constant_number(m->graph, fill, &number) || !read.id ||
-                              fb_shape_rank(m->graph, fb_node_at(m->graph, read)->shape) <= 0);
+    bool is_one = fill.id && (fb_constant_number(m->graph, fill, &number) || !read.id || fb_node_rank(m->graph, read) <= 0);
     if (is_one && !is_number(m, node, fill, &a->fill)) a->fill = NAN;
     return is_one;
 }

@@ -25,7 +25,7 @@ static bool find_product(const fb_graph *g, fb_node n, found *f, fb_shape_result
     if (!fb_op_is(g, n, FB_OP_MATMUL) && !fb_op_is(g, n, FB_OP_MM)) return false;
     f->input = fb_call_argument(g, n, "input");
     f->weight = fb_call_argument(g, n, fb_op_is(g, n, FB_OP_MM) ? "mat2" : "other");
-    fb_node matrix = f->weight.id ? fb_value_node(g, f->weight) : (fb_node){0};
+    fb_node matrix = fb_value_node(g, f->weight);
     if (!f->input.id || !fb_value_node(g, f->input).id || !matrix.id) return false;
     if (fb_matrix_read_by_node(g, matrix, &read, &f->transposition, &tensor)) {
         f->weight = (fb_value){read.id | FB_VALUE_IS_NODE};

@@ -139,11 +139,6 @@ static bool read_padding(const fb_shape_call *call, const fb_conv *conv, int64_t
     return is_same || strcmp(fb_value_text(g, given), "valid") == 0;
 }
 
-static fb_shape_call shape_call_of(const fb_graph *g, fb_node n) {
-    return (fb_shape_call){
-        .graph = g, .node = n, .op = fb_node_op(g, n), .is_module = fb_node_at(g, n)->opcode == FB_CALL_MODULE};
-}
-
 static bool is_candidate(const search *s, fb_node n, fb_host *host) {
     const fb_graph *g = s->graph;
     if (!fb_host_at(g, n, host)) return false;
@@ -215,7 +210,7 @@ static fb_obstacle disturbance(fb_matcher *m, const found *f) {
 
 static fb_obstacle obstacle_of(search *s, const fb_host *host, const found *f) {
     const fb_graph *g = s->graph;
-    fb_shape_call call = shape_call_of(g, f->layer);
+    fb_shape_call call = fb_shape_call_of(g, f->layer);
     int64_t padding[2], option[2];
     fb_obstacle why = type_obstacle(g, host, f->layer, fb_call_argument_node(g, f->layer, "input"));
     if (!why.code && host->is_linear) why = rows_obstacle(g, f->layer);
@@ -304,7 +299,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_host host;
     if (!fb_host_at(g, f->layer, &host)) return;
     const fb_layer *layer = &host.layer;
-    fb_shape_call call = shape_call_of(g, f->layer);
+    fb_shape_call call = fb_shape_call_of(g, f->layer);
     fb_value x = fb_call_argument(g, f->layer, "input"), bias = FB_VALUE_NONE, weight, none = FB_VALUE_NONE, window[4] = {{0}};
     activation which = {.word = "none", .algorithm = ""};
     if (f->activation.id) activation_at(g, f->activation, &which);

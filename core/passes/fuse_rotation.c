@@ -35,12 +35,12 @@ static bool is_last(int64_t dim, int rank) {
 
 static bool is_one_or_absent(const fb_graph *g, fb_value value) {
     int64_t number;
-    return !value.id || fb_value_kind(g, value) == FB_NONE || (fb_value_is_int(g, value, &number) && number == 1);
+    return fb_is_absent(g, value) || (fb_value_is_int(g, value, &number) && number == 1);
 }
 
 static int64_t bound_of(const fb_graph *g, fb_value value, int64_t fallback, int64_t size) {
     int64_t bound;
-    if (!value.id || fb_value_kind(g, value) == FB_NONE) return fallback;
+    if (fb_is_absent(g, value)) return fallback;
     if (!fb_value_is_int(g, value, &bound)) return -1;
     if (bound < 0) bound += size;
     return bound > size ? size : bound;
@@ -153,7 +153,7 @@ static bool find(const fb_graph *g, int version, fb_node n, rotation *r) {
     fb_value sides[] = {fb_call_argument(g, n, "input"), fb_call_argument(g, n, "other")};
     r->product = n;
     for (int i = 0; i < 2; i++) {
-        r->cat = sides[i].id ? fb_value_node(g, sides[i]) : (fb_node){0};
+        r->cat = fb_value_node(g, sides[i]);
         r->factor = sides[1 - i];
         if (r->cat.id && r->factor.id && fb_value_node(g, r->factor).id && find_cat(g, version, r)) return true;
     }

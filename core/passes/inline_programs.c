@@ -56,7 +56,7 @@ static bool run_call_at(const fb_graph *g, fb_node node, run_call *out) {
     bool is_grad = fb_op_is(g, node, FB_OP_RUN_WITH_GRAD);
     if (!is_run(g, node)) return false;
     uint32_t at = is_grad ? 1 : 4;
-    fb_node read = fb_value_node(g, fb_node_arg(g, node, at));
+    fb_node read = fb_arg_node(g, node, at);
     if (!read.id || fb_value_at(g, fb_node_at(g, node)->kwargs)->count) return false;
     const fb_node_row *row = fb_node_at(g, read);
     if (row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) return false;
@@ -79,7 +79,7 @@ static fb_value results_of(const fb_graph *g, fb_program program) {
 
 static bool is_item(const fb_graph *g, fb_node reader, fb_node of, size_t count) {
     int64_t index;
-    bool is_getitem = fb_op_is(g, reader, FB_OP_GETITEM) && fb_value_node(g, fb_node_arg(g, reader, 0)).id == of.id;
+    bool is_getitem = fb_op_is(g, reader, FB_OP_GETITEM) && fb_arg_node(g, reader, 0).id == of.id;
     return is_getitem && fb_value_is_int(g, fb_node_arg(g, reader, 1), &index) && index >= 0 && (size_t)index < count;
 }
 
@@ -239,11 +239,11 @@ static bool match_onnx_call(fb_matcher *m, fb_onnx_types **types, fb_node n) {
     if (is_if(g, n)) {
         if (!*types) *types = fb_onnx_types_find(g, m->work);
         m->failed |= !*types;
-        const fb_onnx_type *of = *types ? fb_onnx_type_of(*types, fb_value_node(g, fb_node_arg(g, n, 0))) : NULL;
+        const fb_onnx_type *of = *types ? fb_onnx_type_of(*types, fb_arg_node(g, n, 0)) : NULL;
         is_found = of && of->elements && of->count == 1 && fb_onnx_numbers(*types, of, &is_true) &&
                    branch_at(g, n, is_true != 0, &call);
     }
-    bool is_main = fb_node_at(g, n)->program.id == FB_MAIN_PROGRAM.id;
+    bool is_main = !fb_is_nested(g, n);
     if (!is_found || fb_op_effects(g, n).is_named || (!is_main && !are_results_computed(g, call.program))) return false;
     fb_obstacle stands = obstacle_of_copies(m, call.program, call.is_function, DEPTH_MAX, &left);
     if (stands.code) fb_refuse_for(m, stands, &n, 1);
@@ -322,7 +322,7 @@ static fb_value put_call(copying *c, fb_node n, int depth) {
     int64_t index;
     if (depth && run_call_at(g, n, &inner))
         return put_program(c->rw, &inner, c->before, translated(c, inputs_of(g, &inner)), depth - 1);
-    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_arg_node(g, n, 0) : (fb_node){0};
     if (from.id && run_call_at(g, from, &inner) && fb_value_is_int(g, fb_node_arg(g, n, 1), &index))
         return fb_value_item(g, value_now(c, from), (size_t)index);
     fb_node made = fb_insert_copy(c->rw, c->before, n, translated(c, row->args), translated(c, row->kwargs));
@@ -425,7 +425,7 @@ static fb_value put_copies(fb_rewrite *rw, const onnx_call *call, fb_node before
 static fb_value put_onnx_call(copying *c, const onnx_call *call, fb_node n, int depth) {
     fb_graph *g = fb_rewrite_graph(c->rw);
     const fb_node_row *row = fb_node_at(g, n);
-    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_value_node(g, fb_node_arg(g, n, 0)) : (fb_node){0};
+    fb_node from = fb_op_is(g, n, FB_OP_GETITEM) ? fb_arg_node(g, n, 0) : (fb_node){0};
     int64_t index;
     onnx_call inner;
     if (from.id && is_function_call(g, from) && fb_value_is_int(g, fb_node_arg(g, n, 1), &index))
@@ -480,7 +480,7 @@ static void drop_branches(fb_rewrite *rw, fb_node n, fb_program taken) {
     const fb_graph *g = fb_rewrite_graph(rw);
     for (int i = 0; i < 2; i++) {
         fb_value value = fb_node_kwarg(g, n, branches[i]);
-        fb_node read = value.id ? fb_value_node(g, value) : (fb_node){0};
+        fb_node read = fb_value_node(g, value);
         if (!fb_onnx_program_read_by(g, read).id) continue;
         fb_module module = fb_node_at(g, read)->module;
         if (fb_module_at(g, module)->program.id == taken.id) fb_drop_program(rw, module);

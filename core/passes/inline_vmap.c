@@ -190,7 +190,7 @@ static void look_up(search *s, fb_node node) {
     fb_node x = args->count > FIRST_INDEX ? fb_value_node(g, args->items[FIRST_INDEX - 1]) : (fb_node){0};
     uint32_t levels = 0;
     bool fits = x.id && !is_batch(s, x) && !fb_op_effects(g, node).is_unknown && is_single(g, node) &&
-                fb_shape_rank(g, fb_node_at(g, x)->shape) == (int)args->count - FIRST_INDEX;
+                fb_node_rank(g, x) == (int)args->count - FIRST_INDEX;
     for (uint32_t i = FIRST_INDEX; fits && i < args->count; i++) {
         fb_node index = fb_value_node(g, args->items[i]);
         fb_dtype dtype = index.id ? (fb_dtype)fb_node_at(g, index)->dtype : FB_DTYPE_UNKNOWN;

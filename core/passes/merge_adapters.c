@@ -52,7 +52,7 @@ static bool is_scaling(const fb_graph *g, fb_node n, fb_node *x, double *factor)
         number = value;
         value = other;
     }
-    *x = value.id ? fb_value_node(g, value) : (fb_node){0};
+    *x = fb_value_node(g, value);
     if (!x->id || !number.id || !fb_value_is_number(g, number, factor)) return false;
     if (is_division) *factor = 1 / *factor;
     return true;
@@ -160,19 +160,15 @@ static fb_obstacle fit_obstacle(const fb_graph *g, const adapter *a) {
     return FB_NO_OBSTACLE;
 }
 
-static bool is_read_by(const fb_graph *g, fb_node value, fb_node reader) {
-    return fb_node_at(g, value)->user_count == 1 && fb_mentions_of(g, reader, value) == 1;
-}
-
 static bool is_read_elsewhere(const fb_graph *g, const adapter *a) {
     bool is = false;
     fb_node reader = a->sum, of;
     for (fb_node n = a->term; !is; n = of) {
-        is |= !is_read_by(g, n, reader);
+        is |= !fb_is_read_by(g, n, reader);
         if (n.id == a->base.node.id || !is_view_of_rows(g, n, &of)) break;
         reader = n;
     }
-    for (size_t i = 0; i < a->inner; i++) is |= !is_read_by(g, a->calls[i], i ? a->calls[i - 1] : a->sum);
+    for (size_t i = 0; i < a->inner; i++) is |= !fb_is_read_by(g, a->calls[i], i ? a->calls[i - 1] : a->sum);
     return is;
 }
 

@@ -69,11 +69,6 @@ static bool is_sum(const fb_graph *g, fb_node n, fb_node operands[2], bool *is_d
     return fb_two_operands(g, n, &a, &b) && read_operand(g, a, &operands[0]) && read_operand(g, b, &operands[1]);
 }
 
-/* Does only `reader` read the value, once? */
-static bool is_read_by(const fb_graph *g, fb_node value, fb_node reader) {
-    return fb_node_at(g, value)->user_count == 1 && fb_mentions_of(g, reader, value) == 1;
-}
-
 /* Lists the terms of a sum. False when they are too many. */
 static bool list_terms(const fb_graph *g, fb_node n, bool is_subtracted, sum *s) {
     fb_node operands[2];
@@ -84,7 +79,7 @@ static bool list_terms(const fb_graph *g, fb_node n, bool is_subtracted, sum *s)
         fb_node inner[2];
         bool ignored, is_negative = is_subtracted != (i == 1 && is_difference);
         if (!operands[i].id) continue;
-        if (is_sum(g, operands[i], inner, &ignored) && is_read_by(g, operands[i], n)) {
+        if (is_sum(g, operands[i], inner, &ignored) && fb_is_read_by(g, operands[i], n)) {
             if (!list_terms(g, operands[i], is_negative, s)) return false; /* no deeper than MAX_CALLS */
         } else if (s->count < MAX_BRANCHES) {
             s->branches[s->count++] = (branch){.node = operands[i], .is_subtracted = is_negative};
@@ -147,7 +142,7 @@ static bool sum_at(const fb_graph *g, fb_node n, sum *s) {
 static bool is_inner(const fb_graph *g, fb_node n, sum *larger) {
     uint32_t e = fb_user_first(g, n);
     fb_node reader = e && !fb_user_next(g, e) ? fb_edge_user(g, e) : (fb_node){0};
-    return reader.id && is_read_by(g, n, reader) && sum_at(g, reader, larger);
+    return reader.id && fb_is_read_by(g, n, reader) && sum_at(g, reader, larger);
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------------- */
@@ -257,7 +252,7 @@ static int rank_of_input(const fb_graph *g, const sum *s) {
         const fb_batch_norm *norm = &s->branches[i].norm;
         if (norm->module.id && norm->spatial > 1) return norm->spatial + 2;
     }
-    return fb_shape_rank(g, fb_node_at(g, s->input)->shape);
+    return fb_node_rank(g, s->input);
 }
 
 static bool is_norm_computed(const fb_graph *g, const fb_batch_norm *norm) {
@@ -324,7 +319,7 @@ static fb_obstacle values_obstacle(fb_matcher *m, const sum *s) {
         uint32_t ordinal = fb_node_at(g, b->norm.node.id ? b->norm.call : b->node)->ordinal;
         first = ordinal < first ? ordinal : first;
         bool is_read_once = false;
-        for (size_t k = 0; k < s->call_count; k++) is_read_once |= is_read_by(g, b->node, s->calls[k]);
+        for (size_t k = 0; k < s->call_count; k++) is_read_once |= fb_is_read_by(g, b->node, s->calls[k]);
         if (!is_read_once) return (fb_obstacle){"shared-output", "something else reads the result of a branch"};
     }
     for (size_t i = 0; i < s->call_count; i++) { /* in the order of the graph, an inner one comes before */

@@ -34,15 +34,6 @@ typedef struct merger {
     kind kind;
 } merger;
 
-static int rank_of(const fb_graph *g, fb_node n) {
-    return n.id ? fb_shape_rank(g, fb_node_at(g, n)->shape) : -1;
-}
-
-static fb_node input_of(const fb_graph *g, fb_node n, size_t index) {
-    fb_value given = fb_node_arg(g, n, index);
-    return given.id ? fb_value_node(g, given) : (fb_node){0};
-}
-
 static bool is_slice(const fb_graph *g, fb_node n) {
     return fb_is_spelled(fb_node_target(g, n), FB_ONNX_DEFAULT "Slice.");
 }
@@ -52,7 +43,7 @@ static bool is_slice(const fb_graph *g, fb_node n) {
 static bool read_axis(const fb_graph *g, fb_node concat, int *axis) {
     int64_t given;
     fb_value named = fb_node_kwarg(g, concat, "axis");
-    return named.id && fb_value_is_int(g, named, &given) && fb_normalise_axis(given, rank_of(g, concat), axis);
+    return named.id && fb_value_is_int(g, named, &given) && fb_normalise_axis(given, fb_node_rank(g, concat), axis);
 }
 
 static bool are_concats(const fb_graph *g, fb_node first, fb_node second) {
@@ -82,7 +73,7 @@ static void join(fb_rewrite *rw, const merger *found) {
 /* Their number; 0: not all are known. */
 static int read_cuts(const fb_graph *g, fb_node slice, cut *out) {
     int64_t starts[MOST_CUTS], ends[MOST_CUTS], axes[MOST_CUTS], steps[MOST_CUTS];
-    int rank = rank_of(g, slice), count = fb_onnx_bounds_of(g, slice, "starts", 1, starts, MOST_CUTS);
+    int rank = fb_node_rank(g, slice), count = fb_onnx_bounds_of(g, slice, "starts", 1, starts, MOST_CUTS);
     if (rank < 0 || count <= 0 || fb_onnx_bounds_of(g, slice, "ends", 2, ends, MOST_CUTS) != count) return 0;
     int given = fb_onnx_ints_of(g, slice, "axes", 3, axes, MOST_CUTS);
     int stepped = fb_onnx_ints_of(g, slice, "steps", 4, steps, MOST_CUTS);
@@ -125,8 +116,8 @@ static int read_both(const fb_graph *g, fb_node first, fb_node second, cut *out)
 
 static bool are_slices(const fb_graph *g, fb_node first, fb_node second) {
     cut cuts[MOST_CUTS];
-    bool is_main = fb_node_at(g, second)->program.id == FB_MAIN_PROGRAM.id; /* new constants belong to it */
-    return is_main && is_slice(g, first) && is_slice(g, second) && input_of(g, second, 0).id == first.id &&
+    bool is_main = !fb_is_nested(g, second); /* new constants belong to it */
+    return is_main && is_slice(g, first) && is_slice(g, second) && fb_arg_node(g, second, 0).id == first.id &&
            fb_mentions_of(g, second, first) == 1 && read_both(g, first, second, cuts) > 0;
 }
 
@@ -190,7 +181,7 @@ static bool is_rounded_once(fb_dtype from, fb_dtype to) {
 
 static bool are_casts(const fb_graph *g, fb_node first, fb_node second) {
     if (!fb_op_is(g, first, FB_OP_ONNX_CAST) || !fb_op_is(g, second, FB_OP_ONNX_CAST)) return false;
-    fb_node x = input_of(g, first, 0);
+    fb_node x = fb_arg_node(g, first, 0);
     fb_dtype from = x.id ? (fb_dtype)fb_node_at(g, x)->dtype : FB_DTYPE_UNKNOWN, to = (fb_dtype)fb_node_at(g, second)->dtype;
     bool is_number = fb_dtype_is_integer(to) || fb_dtype_is_floating(to);
     return is_number && holds_all(from, (fb_dtype)fb_node_at(g, first)->dtype) && is_rounded_once(from, to);
@@ -208,7 +199,7 @@ static bool is_other_form(const fb_graph *g, fb_node reduction, fb_node view) {
     fb_shape_result from, to;
     uint32_t axes = 0;
     bool keeps;
-    fb_node x = input_of(g, reduction, 0);
+    fb_node x = fb_arg_node(g, reduction, 0);
     if (!x.id || !fb_recorded_shape(g, x, &from) || !fb_recorded_shape(g, view, &to) ||
         !fb_reduction_axes(g, reduction, from.rank, &axes, &keeps))
         return false;
@@ -232,7 +223,7 @@ static bool is_reduced_view(const fb_graph *g, fb_node first, fb_node second) {
 static void reduce_so(fb_rewrite *rw, const merger *found) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_node_row *row = fb_node_at(g, found->first);
-    bool kept = rank_of(g, found->first) == rank_of(g, input_of(g, found->first, 0));
+    bool kept = fb_node_rank(g, found->first) == fb_node_rank(g, fb_arg_node(g, found->first, 0));
     fb_value args = row->args, kwargs = fb_map_with(g, row->kwargs, "keepdims", fb_make_int(g, !kept));
     fb_release_reads(rw, found->second);
     fb_set_target(rw, found->second, FB_CALL_FUNCTION, fb_node_target(g, found->first));

@@ -88,7 +88,7 @@ static bool expands_in_front(const fb_graph *g, fb_node expand, int rank) {
     fb_sizes sizes = {0};
     fb_shape_call call = {.graph = g, .node = expand, .op = fb_node_op(g, expand)};
     bool is_as = fb_op_is(g, expand, FB_OP_EXPAND_AS);
-    if (is_as && fb_mentions_of(g, expand, fb_value_node(g, fb_node_arg(g, expand, 0))) != 1) return false;
+    if (is_as && fb_mentions_of(g, expand, fb_arg_node(g, expand, 0)) != 1) return false;
     if (!is_as && !fb_sizes_named(&call, "size", &sizes)) return false;
     fb_value shape = fb_node_at(g, expand)->shape;
     int count = (is_as ? fb_shape_rank(g, shape) : sizes.count) - rank;
@@ -104,7 +104,7 @@ static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view)
     fb_rearrange before;
     int rank;
     if (!fb_op_is(g, expand, FB_OP_EXPAND) && !fb_op_is(g, expand, FB_OP_EXPAND_AS)) return false;
-    fb_node input = fb_value_node(g, fb_node_arg(g, expand, 0));
+    fb_node input = fb_arg_node(g, expand, 0);
     if (!input.id || !fb_rearrange_at(g, input, view) || reader_of(g, view).id != expand.id) return false;
     bool is_of_chain = fb_rearrange_at(g, view->input, &before) && goes_into(g, &before, view);
     return !is_of_chain && puts_dimensions_in_front(g, view, &rank) && expands_in_front(g, expand, rank);
@@ -230,16 +230,12 @@ static fb_node reshape_in(const fb_graph *g, const fb_node *nodes, size_t count)
     return (fb_node){0};
 }
 
-static bool is_within(const fb_graph *g, fb_node n) {
-    return fb_node_at(g, n)->program.id != FB_MAIN_PROGRAM.id;
-}
-
 /* A result of a program within must be a value that this computes. */
 static bool is_result_within(const fb_graph *g, fb_node n) {
     bool is_result = false;
     for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e))
         is_result |= fb_node_at(g, fb_edge_user(g, e))->opcode == FB_OUTPUT;
-    return is_result && is_within(g, n);
+    return is_result && fb_is_nested(g, n);
 }
 
 static bool take_ordered(onnx_search *s, fb_node last, fb_node origin, const fb_node *nodes, size_t count) {
@@ -294,7 +290,7 @@ static void match_onnx_chain(onnx_search *s, const fb_rearrange *last) {
         if (!s->first.id) s->first = last->node;
         if (!is_ordered(last)) s->count++;
         fb_match_found(s->m, nodes, count);
-    } else if (!is_within(s->m->graph, last->node)) {
+    } else if (!fb_is_nested(s->m->graph, last->node)) {
         fb_refuse_for(s->m, (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are numbers"}, nodes,
                       count);
     }

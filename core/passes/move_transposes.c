@@ -49,14 +49,10 @@ typedef struct search {
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */
 
-static int rank_of(const fb_graph *g, fb_node n) {
-    return fb_shape_rank(g, fb_node_at(g, n)->shape);
-}
-
 static bool read_order(const fb_graph *g, fb_node n, order *out) {
     int64_t dims[MOST_AXES];
     if (!fb_op_is(g, n, FB_OP_ONNX_TRANSPOSE) || fb_op_effects(g, n).is_named) return false;
-    out->rank = rank_of(g, n);
+    out->rank = fb_node_rank(g, n);
     if (out->rank < 2 || out->rank > MOST_AXES || fb_value_at(g, fb_node_at(g, n)->args)->count != 1) return false;
     if (fb_onnx_ints_of(g, n, "perm", 0, dims, MOST_AXES) != out->rank) return false;
     for (int i = 0; i < out->rank; i++) out->dims[i] = (int)dims[i];
@@ -78,7 +74,7 @@ typedef enum argument_kind { OTHER, NUMBER, CONSTANT, VALUE } argument_kind;
 /* NUMBER: the same for all elements; CONSTANT: of that rank or less; VALUE: of that rank. */
 static argument_kind kind_of(const fb_graph *g, fb_value argument, int rank) {
     fb_node node = fb_value_node(g, argument);
-    int own = node.id ? rank_of(g, node) : -1;
+    int own = fb_node_rank(g, node);
     if (fb_value_kind(g, argument) == FB_NONE || own == 0) return NUMBER;
     if (own < 0 || own > rank) return OTHER;
     if (fb_node_at(g, node)->opcode != FB_GET_ATTR) return own == rank ? VALUE : OTHER;
@@ -94,7 +90,7 @@ static uint32_t data_of(const fb_graph *g, fb_node n) {
     int64_t numbers[2 * MOST_AXES], axis = 0;
     uint32_t ignored;
     bool keeps_them;
-    int rank = args->count && fb_value_node(g, args->items[0]).id ? rank_of(g, fb_value_node(g, args->items[0])) : -1;
+    int rank = args->count && fb_value_node(g, args->items[0]).id ? fb_node_rank(g, fb_value_node(g, args->items[0])) : -1;
     fb_value given = fb_node_kwarg(g, n, "axis");
     switch (op) {
     case FB_OP_ONNX_CONCAT: return given.id && fb_value_is_int(g, given, &axis) ? args->count : 0;
@@ -105,7 +101,7 @@ static uint32_t data_of(const fb_graph *g, fb_node n) {
         return rank > 0 && args->count <= 3 && fb_onnx_ints_of(g, n, "pads", 1, numbers, 2 * MOST_AXES) == 2 * rank;
     case FB_OP_ONNX_GATHER:
         return args->count == 2 && fb_node_at(g, fb_value_node(g, args->items[1]))->opcode == FB_GET_ATTR &&
-               rank_of(g, fb_value_node(g, args->items[1])) == 0 && rank > 0;
+               fb_node_rank(g, fb_value_node(g, args->items[1])) == 0 && rank > 0;
     default: return fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE || op == FB_OP_ONNX_CAST ? args->count : 0;
     }
 }
@@ -125,7 +121,7 @@ static bool is_candidate(const fb_graph *g, fb_node n) {
         fb_onnx_results(g, n) >= 0)
         return false;
     const fb_value_row *args = fb_value_at(g, row->args);
-    int rank = drops_axes(g, n) ? rank_of(g, fb_value_node(g, args->items[0])) : rank_of(g, n), values = 0;
+    int rank = drops_axes(g, n) ? fb_node_rank(g, fb_value_node(g, args->items[0])) : fb_node_rank(g, n), values = 0;
     if (rank < 2 || rank > MOST_AXES) return false;
     for (uint32_t i = 0; i < count; i++) {
         argument_kind kind = kind_of(g, args->items[i], rank);
@@ -279,7 +275,7 @@ static void weigh_inputs(const search *s, const region *r, fb_node n, uint8_t *s
         for (uint32_t e = fb_user_first(g, input); e; e = fb_user_next(g, e)) is_last &= takes_turned(s, r, fb_edge_user(g, e));
         b->fewer += is_last;
         b->is_shared |= s->is_taken[input.id];
-        fb_node from = fb_value_node(g, fb_node_arg(g, input, 0));
+        fb_node from = fb_arg_node(g, input, 0);
         b->follows_convolution |= from.id && gives_convolution(g, from) && fb_node_at(g, from)->user_count == 1;
     }
 }
@@ -417,7 +413,7 @@ static fb_node put_turned(const turning *t, fb_node before, fb_node x) {
 /* A constant of that rank or less, in the other order. */
 static fb_node put_constant(const turning *t, fb_node before, fb_node read) {
     const order *by = &t->r->before;
-    int own = rank_of(t->g, read), long_axes = 0;
+    int own = fb_node_rank(t->g, read), long_axes = 0;
     int64_t sizes[MOST_AXES], turned[MOST_AXES];
     for (int i = 0; i < by->rank; i++) {
         int at = i - (by->rank - own);

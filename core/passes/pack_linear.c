@@ -53,8 +53,7 @@ static bool find(const fb_graph *g, fb_node product, member *f) {
                     linear->bias.id && linear->in_features > 0;
     f->reshape = fb_edge_user(g, fb_user_first(g, sum));
     const char *reader = fb_onnx_operator_name(g, f->reshape);
-    if (!is_plain || !reader || strcmp(reader, "Reshape") != 0 || fb_value_node(g, fb_node_arg(g, f->reshape, 0)).id != sum.id)
-        return false;
+    if (!is_plain || !reader || strcmp(reader, "Reshape") != 0 || fb_arg_node(g, f->reshape, 0).id != sum.id) return false;
     if (!fb_recorded_shape(g, linear->input, &x) || !fb_recorded_shape(g, f->reshape, &made)) return false;
     bool is_wide = x.rank > 2 && fb_dim_is(x.sizes[x.rank - 1], linear->in_features) && x.dtype == linear->dtype;
     f->rank = made.rank;

@@ -119,7 +119,7 @@ static bool can_be_packed(fb_graph *g, const fb_usage *usage, const fb_match *ma
                (!group_size_of(match->params) || host->outputs % PACKED_OUTPUTS == 0);
     for (fb_node call = layer->call; call.id && can; call = layer->module.id ? fb_next_call(usage, call) : (fb_node){0}) {
         fb_node input = fb_call_argument_node(g, call, "input");
-        int rank = input.id ? fb_shape_rank(g, fb_node_at(g, input)->shape) : -1;
+        int rank = fb_node_rank(g, input);
         can = rank == 2 || (rank > 2 && fb_can_build_unflatten(g, call));
         can &= match->pass->version < 4 || !is_detached_in_place(g, call);
     }

@@ -68,8 +68,8 @@ static bool is_word(const fb_graph *g, fb_value value, const char *word) {
 /* The axis of a softmax of rows is the last one. */
 static bool is_last_axis(const fb_graph *g, fb_node n, const char *attribute, bool *is_known) {
     int64_t axis;
-    fb_node x = fb_value_node(g, fb_node_arg(g, n, 0));
-    int rank = x.id ? fb_shape_rank(g, fb_node_at(g, x)->shape) : -1;
+    fb_node x = fb_arg_node(g, n, 0);
+    int rank = fb_node_rank(g, x);
     *is_known = is_int(g, n, attribute, 1, &axis);
     return *is_known && (axis == -1 || (rank > 0 && axis == rank - 1));
 }
@@ -80,7 +80,7 @@ static fb_obstacle obstacle_of(const fb_graph *g, fb_node n, const fb_onnx_step 
     int64_t number, ints[FB_MAX_RANK];
     bool is_known;
     fb_value value = step->attribute ? given(g, n, step->attribute) : (fb_value){0};
-    fb_node second = fb_value_node(g, fb_node_arg(g, n, 1));
+    fb_node second = fb_arg_node(g, n, 1);
     switch (step->rule) {
     case FB_ONNX_SAME_CALL:
     case FB_ONNX_DROPPED:
@@ -112,7 +112,7 @@ static fb_obstacle obstacle_of(const fb_graph *g, fb_node n, const fb_onnx_step 
                    ? FB_NO_OBSTACLE
                    : OTHERWISE("with ceil_mode a later version may give another size, or other numbers at the end");
     case FB_ONNX_SCALAR:
-        return second.id && fb_shape_rank(g, fb_node_at(g, second)->shape) == 0
+        return second.id && fb_node_rank(g, second) == 0
                    ? FB_NO_OBSTACLE
                    : OTHERWISE("its scale has a dimension, or may have one, which a later version takes for an axis");
     case FB_ONNX_LOST:
@@ -241,8 +241,7 @@ static bool take_step(fb_rewrite *rw, fb_node n, const raised *call, const fb_on
         if (value.id) fb_remove_argument(rw, n, step->attribute);
         break;
     case FB_ONNX_PARTS:
-        if (!fb_value_node(g, fb_node_arg(g, n, 1)).id)
-            set_attribute(rw, n, step->attribute, fb_make_int(g, fb_onnx_results(g, n)));
+        if (!fb_arg_node(g, n, 1).id) set_attribute(rw, n, step->attribute, fb_make_int(g, fb_onnx_results(g, n)));
         break;
     case FB_ONNX_ROWS:
         if (write_rows(rw, n, call->name, call->size, step->attribute, opset)) return false;

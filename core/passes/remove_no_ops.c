@@ -220,7 +220,7 @@ static bool lies_as_written(search *s, fb_node instead, fb_node copy, fb_node wr
     if (!fb_layout_is_read(g, writer)) return true;
     for (uint32_t e = fb_input_first(g, writer); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e).id == copy.id ? instead : fb_edge_input(g, e);
-        bool has_order = !fb_is_python_number(g, input) && (unsigned)fb_shape_rank(g, fb_node_at(g, input)->shape) > 1;
+        bool has_order = !fb_is_python_number(g, input) && (unsigned)fb_node_rank(g, input) > 1;
         if (has_order && (!fb_is_contiguous(g, input) || fb_is_mutated(s->alias, input))) return false;
     }
     return true;

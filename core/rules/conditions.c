@@ -290,13 +290,6 @@ static bool has_shape(const fb_graph *graph, fb_value shape, const fb_rule_condi
     return true;
 }
 
-static bool is_output(const fb_graph *graph, fb_node node) {
-    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
-        if (fb_node_at(graph, fb_edge_user(graph, e))->opcode == FB_OUTPUT) return true;
-    }
-    return false;
-}
-
 static bool is_training(const fb_graph *graph, const fb_node_row *row) {
     return row->module.id && fb_module_at(graph, row->module)->training;
 }
@@ -312,7 +305,7 @@ static bool node_holds(const fb_rule_condition *condition, fb_matcher *matcher, 
     case FB_WHERE_DTYPE: return row->dtype && (condition->dtypes & 1U << row->dtype);
     case FB_WHERE_RANK: return row->shape.id && is_in_range(condition, fb_shape_rank(graph, row->shape));
     case FB_WHERE_SHAPE: return row->shape.id && has_shape(graph, row->shape, condition);
-    case FB_WHERE_OUTPUT: return is_output(graph, node) == condition->is_true;
+    case FB_WHERE_OUTPUT: return fb_is_result(graph, node) == condition->is_true;
     case FB_WHERE_TRAINING: return is_training(graph, row) == condition->is_true;
     case FB_WHERE_KIND: return row->opcode == condition->rank;
     case FB_WHERE_MUTATED: {
