@@ -63,9 +63,9 @@ static bool judge_home(const fb_constants *c, fb_node node) {
     fb_opcode opcode = (fb_opcode)fb_node_at(g, node)->opcode;
     if (c->lattice[node.id] || strcmp(fb_recorded_device(g, node), "\"cpu\"") == 0) return true;
     if ((opcode != FB_CALL_FUNCTION && opcode != FB_CALL_METHOD) || fb_op_is(g, node, FB_OP_DEVICE_COPY)) return false;
-    bool is = fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !fb_names_another_device(g, node);
-    for (uint32_t e = fb_input_first(g, node); e && is; e = fb_input_next(g, e)) is = c->is_home[fb_edge_input(g, e).id];
-    return is;
+    for (uint32_t e = fb_input_first(g, node); e; e = fb_input_next(g, e))
+        if (!c->is_home[fb_edge_input(g, e).id]) return false;
+    return fb_node_op(g, node) && !fb_op_effects(g, node).is_unknown && !fb_names_another_device(g, node);
 }
 
 /* For a node before the one that is looked at. Few graphs ask, so nodes are judged when the first does. */

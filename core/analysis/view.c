@@ -266,12 +266,9 @@ bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *lin
 }
 
 static bool linear_of_module_call(const fb_graph *graph, fb_node node, fb_linear *linear) {
-    fb_node input;
-    if (!sole_input(graph, node, &input)) return false;
     if (!fb_linear_of_module(graph, fb_node_at(graph, node)->module, linear)) return false;
     linear->node = linear->origin = node;
-    linear->input = input;
-    return true;
+    return sole_input(graph, node, &linear->input);
 }
 
 /* Fills in the shapes of a function's tensors, which have been read, and what follows from them. */
@@ -459,12 +456,9 @@ static bool conv_of_module(const fb_graph *graph, fb_module module, fb_conv *con
 }
 
 static bool conv_of_module_call(const fb_graph *graph, fb_node node, fb_conv *conv) {
-    fb_node input;
-    if (!sole_input(graph, node, &input)) return false;
     if (!conv_of_module(graph, fb_node_at(graph, node)->module, conv)) return false;
     conv->node = node;
-    conv->input = input;
-    return true;
+    return sole_input(graph, node, &conv->input);
 }
 
 static bool conv_of_function(const fb_graph *graph, fb_node node, fb_conv *conv) {
@@ -569,12 +563,9 @@ static bool batch_norm_of_module(const fb_graph *graph, fb_module module, fb_bat
 }
 
 static bool batch_norm_of_module_call(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
-    fb_node input;
-    if (!sole_input(graph, node, &input)) return false;
     if (!batch_norm_of_module(graph, fb_node_at(graph, node)->module, norm)) return false;
     norm->node = norm->call = node;
-    norm->input = input;
-    return true;
+    return sole_input(graph, node, &norm->input);
 }
 
 static bool is_function(fb_op op) {

@@ -96,9 +96,9 @@ static bool conv_at(const fb_graph *g, fb_node n, fb_host *host) {
 
 /* A BatchNorm of the value; or of a convolution of it, which FuseBatchNorm folds. */
 static bool norm_at(const fb_graph *g, fb_node n, fb_node input, fb_batch_norm *norm) {
-    fb_host host;
+    fb_conv conv;
     if (!fb_batch_norm_at(g, n, norm)) return false;
-    return norm->input.id == input.id || (conv_at(g, norm->input, &host) && host.conv.input.id == input.id);
+    return norm->input.id == input.id || (fb_conv_at(g, norm->input, &conv) && conv.input.id == input.id);
 }
 
 /* Is it one of x, of a convolution of x, of a BatchNorm of either? */
@@ -110,10 +110,10 @@ static bool read_branch(const fb_graph *g, fb_node input, branch *b) {
 
 /* The input of a convolution, or of the one before a BatchNorm; or none. */
 static fb_node input_of(const fb_graph *g, fb_node term) {
-    fb_host host;
+    fb_conv conv;
     fb_batch_norm norm;
     if (fb_batch_norm_at(g, term, &norm)) term = norm.input;
-    return conv_at(g, term, &host) ? host.conv.input : (fb_node){0};
+    return fb_conv_at(g, term, &conv) ? conv.input : (fb_node){0};
 }
 
 static bool are_branches_of(const fb_graph *g, fb_node input, sum *s) {
