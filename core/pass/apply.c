@@ -236,7 +236,8 @@ static fb_status apply_found(fb_graph_state *work, fb_pass_report *report, const
     edited_matches all = {.count = count_matches(matcher)}, *matches = report->chosen || work->names_matches ? &all : NULL;
     if (matches && !(all.items = calloc(all.count + 1, sizeof *all.items))) status = fb_fail_memory(error);
     if (!status && report->chosen) status = find_chosen(work, report, matcher, matches, error);
-    if (!status && !collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
+    if (!status && matcher->has_signature && !collect_marked(graph, report->signature, &marked_before))
+        status = fb_fail_memory(error);
     if (!status && !(rewrite = fb_rewrite_begin(graph, work->names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
@@ -294,6 +295,7 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
                           .usage = work->usage,
                           .alias = &work->alias,
                           .signature = report->signature,
+                          .has_signature = fb_symbol_find(work->graph, report->signature, strlen(report->signature)).id,
                           .params = params,
                           .report = report,
                           .arena = arena,

@@ -106,7 +106,7 @@ fb_exactness fb_report_exactness(const fb_pass_report *report) {
 }
 
 bool fb_is_marked(const fb_matcher *matcher, fb_node node) {
-    return fb_node_is_marked(matcher->graph, node, matcher->signature);
+    return matcher->has_signature && fb_node_is_marked(matcher->graph, node, matcher->signature);
 }
 
 typedef struct tensor_watch {

@@ -94,6 +94,7 @@ struct fb_matcher {
     const fb_graph *graph;
     const fb_usage *usage;
     const char *signature;
+    bool has_signature;   /* the graph has that text: nodes may carry it */
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     struct fb_pass_report *report;
     fb_arena *arena;       /* of the report */
