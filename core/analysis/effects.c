@@ -45,7 +45,7 @@ static bool is_asked_in_place(const fb_graph *graph, fb_node node, const fb_op_f
 
 /* torch.nn.functional.embedding with max_norm renormalises rows of the weight, in place. */
 static bool renormalises_weight(const fb_graph *graph, fb_node node, fb_op op) {
-    if (op != FB_OP_EMBEDDING && op != FB_OP_EMBEDDING_BAG) return false;
+    if (!fb_op_facts_of(op)->renormalises_weight) return false;
     const fb_node_row *row = fb_node_at(graph, node);
     return is_given(graph, row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "max_norm")
                                                          : fb_call_argument(graph, node, "max_norm"));
@@ -162,11 +162,6 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
-/* All facts that fb_op_effects asks for: a call of an operator with none of them only computes. */
-static const unsigned facts_of_effects = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_MUTATES | FB_FACT_HAS_IN_PLACE |
-                                         FB_FACT_RANDOM | FB_FACT_UNSET | FB_FACT_EFFECT | FB_FACT_RANDOM_IN_TRAINING |
-                                         FB_FACT_MUTATES_IN_TRAINING | FB_FACT_MAYBE_CONTAINER;
-
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
@@ -183,8 +178,6 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;
-    bool may_have_any = flags & facts_of_effects || op & FB_OP_IN_PLACE || op == FB_OP_EMBEDDING || op == FB_OP_EMBEDDING_BAG;
-    if (!may_have_any) return effects;
     bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node, fb_op_facts_of(op));
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
     effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);

@@ -59,6 +59,7 @@ enum {
 #define SPATIAL(dimensions) .spatial = (dimensions)
 #define COMPUTES(name) .arithmetic = FB_ARITHMETIC_##name
 #define IDENTITY(name) .identity = FB_IDENTITY_RULE_##name
+#define RENORMALISES_WEIGHT .renormalises_weight = true
 #define TYPE_OF(text) .type_of = text
 #define ONEDNN(text) .onednn = text
 #define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},

@@ -172,30 +172,31 @@ typedef enum fb_identity_rule {
 } fb_identity_rule;
 
 typedef struct fb_op_facts {
-    const char *id;         /* "LINEAR" */
-    const char *names;      /* base names separated by spaces, see ops.def */
-    const char *parameters; /* "input,weight,bias=": names by position, see parameter.h; a method's self is the first */
-    const char *native;     /* parameters of torch.x and torch.ops.aten.x where they differ, or NULL */
-    const char *method;     /* parameters of the method where they differ, or NULL */
-    const char *forward;    /* parameters of the module's forward(), or NULL for "input" */
-    const char *aten;       /* ATen overloads, or NULL for "default" */
-    const char *onnx;       /* operators of ONNX's default domain, or NULL */
-    const char *functions;  /* further function targets, or NULL */
-    const char *in_place;   /* further function targets that write into their first argument, or NULL */
-    const char *kept;       /* ATen overloads that torch.export keeps though nothing reads them, see ops.def, or NULL */
-    const char *homes;      /* where the first name of an activation exists, see ops.def, or NULL */
-    const char *printed;    /* what torch.fx prints for the function in torch.nn.functional, or NULL: just that */
-    const char *modules;    /* types in torch.nn, or NULL */
-    uint32_t flags;         /* FB_FACT_… */
-    uint8_t shape;          /* fb_shape_rule */
-    uint8_t dtype;          /* fb_dtype_rule */
-    uint8_t layout;         /* fb_memory_layout */
-    uint8_t unbatched;      /* the same, of images without a batch, where it is another; or 0 */
-    uint8_t spatial;        /* dimensions that a window slides along, in every call; or 0 */
-    uint8_t arithmetic;     /* fb_arithmetic */
-    uint8_t identity;       /* fb_identity_rule */
-    const char *onednn;     /* oneDNN's word of an activation, see ops.def, or NULL */
-    const char *type_of;    /* the tensor among the parameters of which only shape, dtype and device are read, or NULL */
+    const char *id;           /* "LINEAR" */
+    const char *names;        /* base names separated by spaces, see ops.def */
+    const char *parameters;   /* "input,weight,bias=": names by position, see parameter.h; a method's self is the first */
+    const char *native;       /* parameters of torch.x and torch.ops.aten.x where they differ, or NULL */
+    const char *method;       /* parameters of the method where they differ, or NULL */
+    const char *forward;      /* parameters of the module's forward(), or NULL for "input" */
+    const char *aten;         /* ATen overloads, or NULL for "default" */
+    const char *onnx;         /* operators of ONNX's default domain, or NULL */
+    const char *functions;    /* further function targets, or NULL */
+    const char *in_place;     /* further function targets that write into their first argument, or NULL */
+    const char *kept;         /* ATen overloads that torch.export keeps though nothing reads them, see ops.def, or NULL */
+    const char *homes;        /* where the first name of an activation exists, see ops.def, or NULL */
+    const char *printed;      /* what torch.fx prints for the function in torch.nn.functional, or NULL: just that */
+    const char *modules;      /* types in torch.nn, or NULL */
+    uint32_t flags;           /* FB_FACT_… */
+    uint8_t shape;            /* fb_shape_rule */
+    uint8_t dtype;            /* fb_dtype_rule */
+    uint8_t layout;           /* fb_memory_layout */
+    uint8_t unbatched;        /* the same, of images without a batch, where it is another; or 0 */
+    uint8_t spatial;          /* dimensions that a window slides along, in every call; or 0 */
+    uint8_t arithmetic;       /* fb_arithmetic */
+    uint8_t identity;         /* fb_identity_rule */
+    bool renormalises_weight; /* writes into its weight, if it is given max_norm */
+    const char *onednn;       /* oneDNN's word of an activation, see ops.def, or NULL */
+    const char *type_of;      /* the tensor among the parameters of which only shape, dtype and device are read, or NULL */
 } fb_op_facts;
 
 extern const fb_op_facts fb_op_table[FB_OP_COUNT];
