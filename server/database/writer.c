@@ -57,6 +57,19 @@ void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
     fb_timing_leave();
 }
 
+fb_query fb_read_begin(fb_readers *readers, const char *sql, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(readers, &connection, error);
+    return status ? (fb_query){.error = error, .status = status} : fb_query_begin(connection, sql, error);
+}
+
+fb_status fb_read_end(fb_readers *readers, fb_query *query) {
+    if (!query->connection) return query->status;
+    fb_query_end(query);
+    fb_readers_give_back(readers, query->connection);
+    return query->status;
+}
+
 /* Waits until all readers have ended, and lets none begin until readers_resume. */
 static void readers_pause(fb_readers *readers) {
     pthread_mutex_lock(&readers->mutex);

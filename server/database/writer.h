@@ -38,6 +38,10 @@ void fb_readers_close(fb_readers *readers);
 fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error);
 void fb_readers_give_back(fb_readers *readers, fb_connection *connection);
 
+/* fb_query_begin and fb_query_end of a query that has a lease of its own. */
+fb_query fb_read_begin(fb_readers *readers, const char *sql, fb_error *error);
+fb_status fb_read_end(fb_readers *readers, fb_query *query);
+
 /* Changes of what the store counts. */
 typedef struct fb_totals {
     int64_t graphs, runs;

@@ -257,14 +257,11 @@ static fb_status read_body(fb_query *query, fb_store_answer *answer) {
 
 /* Writes *answer, whose `request_digest` is NULL when there is none. */
 static fb_status read_answer(fb_store *store, const fb_store_key *key, fb_store_answer *answer, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT request_digest, status, location, body_size, body FROM answers "
-                                    "WHERE scope = ?1 AND idempotency_key = ?2 AND principal = ?3 AND "
-                                    "(created > ?4 OR scope = '" FB_JOB_SCOPE "')",
-                                    error);
+    fb_query query = fb_read_begin(&store->readers,
+                                   "SELECT request_digest, status, location, body_size, body FROM answers "
+                                   "WHERE scope = ?1 AND idempotency_key = ?2 AND principal = ?3 AND "
+                                   "(created > ?4 OR scope = '" FB_JOB_SCOPE "')",
+                                   error);
     fb_bind_text(&query, key->scope);
     fb_bind_text(&query, key->key);
     fb_bind_text(&query, key->principal);
@@ -275,9 +272,7 @@ static fb_status read_answer(fb_store *store, const fb_store_key *key, fb_store_
         if (!fb_column_is_null(&query, 2)) answer->location = fb_copy_column(&query, 2, &answer->memory, &query.status);
         if (!query.status && !fb_column_is_null(&query, 4)) query.status = read_body(&query, answer);
     }
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
-    return status;
+    return fb_read_end(&store->readers, &query);
 }
 
 void fb_store_end_request(fb_store *store, const fb_store_key *key) {

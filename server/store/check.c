@@ -49,18 +49,14 @@ fb_status fb_store_list_texts(fb_store *store, fb_store_kind kind, fb_store_text
         [FB_STORED_BLOBS] = "SELECT digest FROM blobs ORDER BY digest",
         [FB_STORED_RULES] = "SELECT name || ' ' || version FROM rules ORDER BY name, version",
     };
-    fb_connection *connection = NULL;
     fb_store_texts list = {0};
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection, queries[kind], error);
+    fb_query query = fb_read_begin(&store->readers, queries[kind], error);
     for (; fb_query_row(&query); list.count++) {
         const char *text = fb_column_text(&query, 0);
         fb_buffer_append(&list.texts, text, strlen(text) + 1);
     }
     if (!query.status && list.texts.failed) query.status = fb_fail_memory(error);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (status) fb_buffer_free(&list.texts);
     else *out = list;
     return status;
@@ -342,14 +338,11 @@ fb_status fb_store_check_graph(fb_store *store, const fb_store_graph *graph, fb_
 
 fb_status fb_store_tensor_digests(fb_store *store, const char *blob, fb_store_tensor_digest **out, size_t *count,
                                   fb_error *error) {
-    fb_connection *connection = NULL;
     fb_buffer list = {0};
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT \"offset\", dtype, shape, digest FROM tensor_digests WHERE blob = "
-                                    "(SELECT key FROM blobs WHERE digest = ?) ORDER BY \"offset\"",
-                                    error);
+    fb_query query = fb_read_begin(&store->readers,
+                                   "SELECT \"offset\", dtype, shape, digest FROM tensor_digests WHERE blob = "
+                                   "(SELECT key FROM blobs WHERE digest = ?) ORDER BY \"offset\"",
+                                   error);
     fb_bind_text(&query, blob);
     while (fb_query_row(&query)) {
         fb_store_tensor_digest one = {.offset = (uint64_t)fb_column_int(&query, 0)};
@@ -360,8 +353,7 @@ fb_status fb_store_tensor_digests(fb_store *store, const char *blob, fb_store_te
         fb_buffer_append(&list, &one, sizeof one);
     }
     if (!query.status && list.failed) query.status = fb_fail_memory(error);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (status) {
         fb_buffer_free(&list);
         return status;

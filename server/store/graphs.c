@@ -256,10 +256,7 @@ fb_status fb_store_delete_graph(fb_store *store, const char *id, const fb_store_
 /* ---- reading ---- */
 
 fb_status fb_store_get_document(fb_store *store, const char *id, char **document, size_t *size, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection, "SELECT size, document FROM graphs WHERE id = ?", error);
+    fb_query query = fb_read_begin(&store->readers, "SELECT size, document FROM graphs WHERE id = ?", error);
     fb_bind_text(&query, id);
     bool is_known = fb_query_row(&query);
     size_t document_size = 0, frame_size = 0;
@@ -271,8 +268,7 @@ fb_status fb_store_get_document(fb_store *store, const char *id, char **document
         if (frame && column) memcpy(frame, column, frame_size);
         else if (!query.status) query.status = fb_fail_memory(error);
     }
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (!status && !is_known) status = fb_fail_unknown_graph(error, id);
     if (!status) status = fb_frame_unpack(frame, frame_size, document_size, document, error);
     if (!status) *size = document_size;
@@ -294,16 +290,12 @@ static fb_status read_summary(fb_query *query, fb_store_memory **memory, fb_stor
 }
 
 fb_status fb_store_get_graph(fb_store *store, const char *id, fb_store_summary *out, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
     fb_store_summary summary = {0};
-    fb_query query = fb_query_begin(connection, "SELECT " SUMMARY_COLUMNS " FROM graphs WHERE id = ?", error);
+    fb_query query = fb_read_begin(&store->readers, "SELECT " SUMMARY_COLUMNS " FROM graphs WHERE id = ?", error);
     fb_bind_text(&query, id);
     bool is_known = fb_query_row(&query);
     if (is_known) query.status = read_summary(&query, &summary.memory, &summary);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (!status && !is_known) status = fb_fail_unknown_graph(error, id);
     if (status) fb_memory_free(summary.memory);
     else *out = summary;

@@ -499,20 +499,15 @@ fb_status fb_store_trim_deliveries(fb_store *store, int64_t delivered_before, in
 
 fb_status fb_store_count_deliveries(fb_store *store, uint64_t *pending, uint64_t *parked, int64_t *oldest_pending,
                                     fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 'pending'), "
-                                    "(SELECT count(*) FROM webhook_deliveries WHERE state = 'parked'), "
-                                    "(SELECT min(queued) FROM webhook_deliveries WHERE state = 'pending')",
-                                    error);
+    fb_query query = fb_read_begin(&store->readers,
+                                   "SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 'pending'), "
+                                   "(SELECT count(*) FROM webhook_deliveries WHERE state = 'parked'), "
+                                   "(SELECT min(queued) FROM webhook_deliveries WHERE state = 'pending')",
+                                   error);
     if (fb_query_row(&query)) {
         *pending = (uint64_t)fb_column_int(&query, 0);
         *parked = (uint64_t)fb_column_int(&query, 1);
         *oldest_pending = fb_column_int(&query, 2); /* 0 when there is none */
     }
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
-    return status;
+    return fb_read_end(&store->readers, &query);
 }

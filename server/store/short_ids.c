@@ -20,17 +20,13 @@ static const char *const queries[] = {
 };
 
 fb_status fb_store_find_short(fb_store *store, fb_short_kind kind, const char *prefix, fb_short_matches *out, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
     fb_short_matches matches = {0};
-    fb_query query = fb_query_begin(connection, queries[kind], error);
+    fb_query query = fb_read_begin(&store->readers, queries[kind], error);
     fb_bind_text(&query, prefix);
     fb_bind_int(&query, FB_SHORT_MATCHES);
     while (fb_query_row(&query) && matches.count < FB_SHORT_MATCHES)
         snprintf(matches.ids[matches.count++], sizeof *matches.ids, "%s", fb_column_text(&query, 0));
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (!status) *out = matches;
     return status;
 }

@@ -169,11 +169,8 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     fb_status status = fb_need_webhook(connection, write->id, &key, error);
     static const char *const statements[] = {"DELETE FROM webhook_deliveries WHERE webhook = ?1",
                                              "DELETE FROM webhooks WHERE key = ?1"};
-    for (size_t i = 0; i < sizeof statements / sizeof *statements && !status; i++) {
-        fb_query query = fb_query_begin(connection, statements[i], error);
-        fb_bind_int(&query, key);
-        status = fb_query_run(&query);
-    }
+    for (size_t i = 0; i < sizeof statements / sizeof *statements && !status; i++)
+        status = fb_query_run_numbers(connection, statements[i], &key, 1, NULL, error);
     return status ? status : fb_write_audit(connection, write->by, write->now, "webhook-delete", write->id, "deleted", error);
 }
 
