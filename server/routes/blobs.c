@@ -119,7 +119,7 @@ static void get_blobs(const fb_request *request, fb_response *response) {
     fb_buffer answer = fb_items_begin();
     for (size_t i = 0; i < list.count; i++) write_row(&list.items[i], &answer);
     fb_respond_items_take(response, &answer, list.next_token);
-    free(list.items);
+    FB_STORE_FREE(&list);
 }
 
 /* ---- which are missing -------------------------------------------------------------------------------------------------- */

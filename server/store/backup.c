@@ -1,4 +1,5 @@
 #include "server/store/backup.h"
+#include "server/blobs/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 
 #include "server/database/backend.h"
 #include "server/database/query.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/store.h"
 

@@ -17,10 +17,10 @@
 #include "server/s3/s3.h"
 #include "server/store/audit.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/uploads.h"
 
 #define BATCH 32 /* that the writer takes away at once */
 
@@ -82,9 +82,9 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
 static void remove_file(removal *batch, const candidate *item) {
     char path[FB_FILE_PATH_MAX];
     fb_blob_path(item->digest, path);
-    int file = openat(batch->store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int file = openat(batch->store->files.folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file >= 0) batch->opened[batch->opened_count++] = file;
-    if (unlinkat(batch->store->folder, path, 0) == 0 && !item->key) batch->files++;
+    if (unlinkat(batch->store->files.folder, path, 0) == 0 && !item->key) batch->files++;
 }
 
 static void end_removal(fb_connection *connection, void *argument, fb_write_outcome outcome) {
@@ -118,8 +118,8 @@ static fb_status remove_object(removal *batch, const candidate *item, fb_error *
     if (status || !is_had) return status;
     status = has_row(store, item->digest, &is_known, error);
     if (!status && !is_known) {
-        fb_cache_remove(store, item->digest);
-        if (fb_bucket_is_owned(store->bucket)) status = fb_bucket_remove(store->bucket, item->digest, error);
+        fb_cache_remove(&store->files, item->digest);
+        if (fb_bucket_is_owned(store->files.bucket)) status = fb_bucket_remove(store->files.bucket, item->digest, error);
         if (!status && item->is_object) batch->files++;
     }
     fb_object_release(store, &claim);
@@ -144,7 +144,7 @@ static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, 
         }
     } else {
         status = fb_writer_make_room(&batch->store->writer, write_removal, end_removal, batch, error);
-        if (!status && batch->store->bucket) status = remove_objects(batch, error);
+        if (!status && batch->store->files.bucket) status = remove_objects(batch, error);
     }
     while (batch->opened_count) close(batch->opened[--batch->opened_count]);
     batch->count = 0;
@@ -159,14 +159,11 @@ static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, 
 
 /* Rows after the key *after that may go, BATCH at most. */
 static fb_status find_rows(removal *batch, int64_t *after, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&batch->store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT key, digest, size FROM blobs b WHERE key > ? AND used <= ? AND "
-                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) AND "
-                                    "NOT EXISTS (SELECT 1 FROM job_references WHERE id = b.digest) ORDER BY key LIMIT ?",
-                                    error);
+    fb_query query = fb_read_begin(&batch->store->readers,
+                                   "SELECT key, digest, size FROM blobs b WHERE key > ? AND used <= ? AND "
+                                   "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) AND "
+                                   "NOT EXISTS (SELECT 1 FROM job_references WHERE id = b.digest) ORDER BY key LIMIT ?",
+                                   error);
     fb_bind_int(&query, *after);
     fb_bind_int(&query, batch->before);
     fb_bind_int(&query, BATCH);
@@ -176,9 +173,7 @@ static fb_status find_rows(removal *batch, int64_t *after, fb_error *error) {
         snprintf(item->digest, sizeof item->digest, "%s", fb_column_text(&query, 1));
         item->size = fb_column_int(&query, 2);
     }
-    status = fb_query_end(&query);
-    fb_readers_give_back(&batch->store->readers, connection);
-    return status;
+    return fb_read_end(&batch->store->readers, &query);
 }
 
 static fb_status collect_rows(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
@@ -261,7 +256,7 @@ static fb_status look_at_object(void *context, const char *key, int64_t changed,
 /* Parts of an upload whose process ended; not of one that is being sent, which has the claim. */
 static fb_status look_at_parts(void *context, const char *key, const char *upload, int64_t begun, fb_error *error) {
     sweep *s = context;
-    fb_bucket *bucket = s->batch->store->bucket;
+    fb_bucket *bucket = s->batch->store->files.bucket;
     char digest[FB_ID_LENGTH + 1];
     fb_claim claim;
     if (!fb_bucket_digest_of(key, digest) || begun > s->batch->before) return FB_OK;
@@ -275,7 +270,7 @@ static fb_status look_at_parts(void *context, const char *key, const char *uploa
 }
 
 static fb_status collect_objects(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
-    fb_bucket *bucket = batch->store->bucket;
+    fb_bucket *bucket = batch->store->files.bucket;
     sweep all = {.batch = batch, .is_dry = is_dry, .garbage = garbage};
     if (!bucket || !fb_bucket_is_owned(bucket)) return FB_OK;
     fb_status status = fb_s3_list(fb_bucket_s3(bucket), FB_BLOBS_FOLDER "/", look_at_object, &all, error);
@@ -317,10 +312,10 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const
     removal batch = {
         .store = store, .action = "gc", .by = by, .watch = watch, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
     fb_garbage garbage = {0};
-    bool is_owned = store->bucket && fb_bucket_is_owned(store->bucket);
-    fb_status status = is_owned ? fb_bucket_check_owner(store->bucket, error) : FB_OK;
+    bool is_owned = store->files.bucket && fb_bucket_is_owned(store->files.bucket);
+    fb_status status = is_owned ? fb_bucket_check_owner(store->files.bucket, error) : FB_OK;
     if (!status) status = collect_rows(&batch, is_dry, &garbage, error);
-    if (!status) status = collect_files(&batch, store->folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);
+    if (!status) status = collect_files(&batch, store->files.folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);
     if (!status) status = remove_batch(&batch, is_dry, &garbage, error);
     if (!status) status = collect_objects(&batch, is_dry, &garbage, error);
     if (!status) status = remove_batch(&batch, is_dry, &garbage, error);

@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/blobs/files.h"
 #include "server/database/memory.h"
 #include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/s3/s3.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
@@ -49,10 +49,7 @@ fb_status fb_find_blob(fb_connection *connection, const char *digest, int64_t *k
 
 /* Reads the row, and the bytes of a small blob. */
 static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection, "SELECT size, bytes FROM blobs WHERE digest = ?", error);
+    fb_query query = fb_read_begin(&store->readers, "SELECT size, bytes FROM blobs WHERE digest = ?", error);
     fb_bind_text(&query, digest);
     bool is_known = fb_query_row(&query);
     if (is_known) blob->size = (uint64_t)fb_column_int(&query, 0);
@@ -64,15 +61,14 @@ static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb
         else if (size != blob->size) query.status = fb_fail_corrupt(error, "a blob of the wrong size");
         else if (size && !query.status) memcpy(blob->bytes, bytes, size);
     }
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     return status || is_known ? status : fail_unknown(error, digest);
 }
 
 static fb_status open_object(const fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
-    blob->file = fb_cache_open(store, digest, blob->size);
+    blob->file = fb_cache_open(&store->files, digest, blob->size);
     blob->is_cached = blob->file >= 0;
-    return blob->file >= 0 ? FB_OK : fb_bucket_has(store->bucket, digest, blob->size, &blob->is_object, error);
+    return blob->file >= 0 ? FB_OK : fb_bucket_has(store->files.bucket, digest, blob->size, &blob->is_object, error);
 }
 
 /* Leaves the file -1 when it is not there. */
@@ -80,8 +76,8 @@ static fb_status open_file(const fb_store *store, const char *digest, fb_blob *b
     char path[FB_FILE_PATH_MAX];
     struct stat about;
     fb_blob_path(digest, path);
-    blob->file = openat(store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (blob->file < 0 && errno == ENOENT && store->bucket) return open_object(store, digest, blob, error);
+    blob->file = openat(store->files.folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (blob->file < 0 && errno == ENOENT && store->files.bucket) return open_object(store, digest, blob, error);
     if (blob->file < 0) return errno == ENOENT ? FB_OK : fb_fail_file(error, "open a blob", errno);
     if (fstat(blob->file, &about) != 0) return fb_fail_file(error, "open a blob", errno);
     return (uint64_t)about.st_size == blob->size ? FB_OK : fb_fail_corrupt(error, "a blob's file has the wrong size");
@@ -111,7 +107,7 @@ static fb_status check_so_far(fb_blob *blob, uint64_t offset, const void *bytes,
     if (blob->hashed < blob->size) return FB_OK;
     if (!fb_sha256_id_so_far(blob->hash, actual)) return fb_fail_memory(error);
     if (strcmp(actual, blob->digest) == 0) return FB_OK;
-    if (blob->is_cached) fb_cache_remove(blob->store, blob->digest);
+    if (blob->is_cached) fb_cache_remove(&blob->store->files, blob->digest);
     return fb_fail_corrupt(error, "a blob has other bytes than its digest says");
 }
 
@@ -171,7 +167,8 @@ static fb_status fail_object(fb_blob *blob, const fb_error *met, fb_error *error
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error) {
     if (!blob->bytes) {
         fb_error met = {0};
-        fb_status status = blob->file < 0 ? fb_cache_fetch(blob->store, blob->digest, blob->size, &blob->file, &met) : FB_OK;
+        fb_status status =
+            blob->file < 0 ? fb_cache_fetch(&blob->store->files, blob->digest, blob->size, &blob->file, &met) : FB_OK;
         if (status) return fail_object(blob, &met, error);
         void *mapped = mmap(NULL, (size_t)blob->size, PROT_READ, MAP_SHARED, blob->file, 0);
         if (mapped == MAP_FAILED) return fb_fail_file(error, "map a blob", errno);
@@ -193,7 +190,7 @@ static fb_status read_object(fb_blob *blob, uint64_t offset, char *to, size_t si
         if (!blob->is_ahead || offset < blob->ahead_at || at >= AHEAD) {
             blob->is_ahead = false;
             fb_error met = {0};
-            fb_status status = fb_bucket_read(blob->store->bucket, blob->digest, offset, blob->ahead,
+            fb_status status = fb_bucket_read(blob->store->files.bucket, blob->digest, offset, blob->ahead,
                                               left < AHEAD ? (size_t)left : AHEAD, &met);
             if (status) return fail_object(blob, &met, error);
             blob->is_ahead = true;
@@ -246,7 +243,7 @@ fb_status fb_blob_verify(fb_blob *blob, fb_error *error) {
 }
 
 fb_status fb_blob_verify_once(fb_blob *blob, const fb_watch *watch, fb_error *error) {
-    fb_checked *checked = &blob->store->checked;
+    fb_checked *checked = &blob->store->files.checked;
     struct stat about;
     if (blob->file < 0 || blob->size <= FB_BLOB_CHECKED || blob->size > FB_BLOB_CHECKED_ONCE) return FB_OK;
     if (fstat(blob->file, &about) != 0) return fb_fail_file(error, "open a blob", errno);
@@ -262,14 +259,14 @@ fb_status fb_blob_url(fb_store *store, const char *digest, char **url, fb_error 
     char path[FB_FILE_PATH_MAX];
     fb_blob blob = {.file = -1};
     *url = NULL;
-    if (!store->bucket || !store->config.bucket.redirects) return FB_OK;
+    if (!store->files.bucket || !store->config.bucket.redirects) return FB_OK;
     if (!fb_is_sha256_id(digest)) return fail_unknown(error, digest);
     fb_status status = read_row(store, digest, &blob, error);
     bool is_small = blob.bytes != NULL;
     free(blob.bytes);
     fb_blob_path(digest, path);
-    if (status || is_small || faccessat(store->folder, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return status;
-    *url = fb_s3_url(fb_bucket_s3(store->bucket), path, URL_SECONDS);
+    if (status || is_small || faccessat(store->files.folder, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return status;
+    *url = fb_s3_url(fb_bucket_s3(store->files.bucket), path, URL_SECONDS);
     return *url ? FB_OK
                 : fb_fail(error, FB_IO, "blobs-refused", NULL, "no URL of the blob could be signed; check the credentials");
 }
@@ -290,15 +287,10 @@ fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t c
 }
 
 fb_status fb_blobs_have_size(fb_store *store, uint64_t size, bool *out, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection, "SELECT 1 FROM blobs WHERE size = ? LIMIT 1", error);
+    fb_query query = fb_read_begin(&store->readers, "SELECT 1 FROM blobs WHERE size = ? LIMIT 1", error);
     fb_bind_int(&query, (int64_t)size);
     *out = fb_query_row(&query);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
-    return status;
+    return fb_read_end(&store->readers, &query);
 }
 
 static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
@@ -329,15 +321,7 @@ fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows
                            .read = read_item};
     fb_row_list list;
     fb_status status = fb_list_read(store, &query, &list, error);
-    if (status) return status;
-    fb_blob_row *items = calloc(list.count + 1, sizeof *items);
-    if (!items) status = fb_fail_memory(error);
-    if (!status) {
-        if (list.count) memcpy(items, list.items, list.count * sizeof *items);
-        *out = (fb_blob_rows){.items = items, .count = list.count};
-        memcpy(out->next_token, list.next_token, sizeof out->next_token);
-    }
-    fb_memory_free(list.memory);
+    if (!status) FB_LIST_GIVE(&list, out);
     return status;
 }
 
@@ -345,21 +329,17 @@ fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows
 
 fb_status fb_store_recall_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
                                  char digest[FB_ID_LENGTH + 1], fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT t.digest FROM tensor_digests t JOIN blobs b ON b.key = t.blob "
-                                    "WHERE b.digest = ? AND t.\"offset\" = ? AND t.dtype = ? AND t.shape = ?",
-                                    error);
+    fb_query query = fb_read_begin(&store->readers,
+                                   "SELECT t.digest FROM tensor_digests t JOIN blobs b ON b.key = t.blob "
+                                   "WHERE b.digest = ? AND t.\"offset\" = ? AND t.dtype = ? AND t.shape = ?",
+                                   error);
     fb_bind_text(&query, blob);
     fb_bind_int(&query, (int64_t)offset);
     fb_bind_text(&query, dtype);
     fb_bind_text(&query, shape);
     bool is_known = fb_query_row(&query);
     if (is_known) snprintf(digest, FB_ID_LENGTH + 1, "%s", fb_column_text(&query, 0));
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
+    fb_status status = fb_read_end(&store->readers, &query);
     if (!status && !is_known)
         status = fb_fail(error, FB_NOT_FOUND, "unknown-digest", NULL, "no digest of this tensor is remembered");
     return status;

@@ -65,8 +65,9 @@ typedef struct fb_blob_rows {
     fb_blob_row *items;
     size_t count;
     char next_token[FB_PAGE_TOKEN_LENGTH + 1];
+    fb_store_memory *memory;
 } fb_blob_rows;
-/* Newest first; free(items). */
+/* Newest first. */
 fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows *out, fb_error *error);
 
 /* ---- uploads ---- */

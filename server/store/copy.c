@@ -7,11 +7,11 @@
 #include "server/database/writer.h"
 #include "server/store/backup.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
 #include "server/store/tables.h"
+#include "server/store/uploads.h"
 
 #define BLOCK ((size_t)1 << 20)
 
@@ -75,14 +75,9 @@ static fb_query begin_rows(fb_connection *connection, const fb_sql_table *of, co
 }
 
 static fb_status find_last(fb_store *store, const fb_sql_table *of, place *out, fb_error *error) {
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_query query = fb_query_begin(connection, of->last, error);
+    fb_query query = fb_read_begin(&store->readers, of->last, error);
     if (fb_query_row(&query)) query.status = take_place(of, &query, true, out, error);
-    status = fb_query_end(&query);
-    fb_readers_give_back(&store->readers, connection);
-    return status;
+    return fb_read_end(&store->readers, &query);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
@@ -188,11 +183,11 @@ static fb_status copy_counter(copy *work, const fb_sql_table *of, fb_error *erro
 
 static fb_status is_in_target(const copy *work, const char *digest, uint64_t size, bool *is_there, fb_error *error) {
     fb_error met = {0};
-    if (!work->to->bucket) {
-        *is_there = fb_blob_file_is_there(work->to, digest, size);
+    if (!work->to->files.bucket) {
+        *is_there = fb_blob_file_is_there(work->to->files.folder, digest, size);
         return FB_OK;
     }
-    fb_status status = fb_bucket_has(work->to->bucket, digest, size, is_there, &met);
+    fb_status status = fb_bucket_has(work->to->files.bucket, digest, size, is_there, &met);
     if (status && strcmp(met.code, "store-corrupt") == 0) *is_there = false; /* it is put again */
     else if (status) return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
     return FB_OK;
@@ -215,16 +210,17 @@ static fb_status read_file(const copy *work, const char *digest, fb_upload *to, 
 
 /* Its digest is right, or this fails. */
 static fb_status read_source(const copy *work, const char *digest, uint64_t size, fb_upload *to, fb_error *error) {
-    bool is_file = !work->from->bucket || fb_blob_file_is_there(work->from, digest, size);
-    return is_file ? read_file(work, digest, to, error) : fb_bucket_fetch(work->from->bucket, digest, to->file, size, error);
+    bool is_file = !work->from->files.bucket || fb_blob_file_is_there(work->from->files.folder, digest, size);
+    return is_file ? read_file(work, digest, to, error)
+                   : fb_bucket_fetch(work->from->files.bucket, digest, to->file, size, error);
 }
 
 static fb_status put_target(const copy *work, const char *digest, uint64_t size, fb_upload *from, fb_error *error) {
     bool is_put = false;
     fb_store *to = work->to;
-    if (to->bucket) return fb_bucket_put(to->bucket, digest, from->file, size, false, error);
+    if (to->files.bucket) return fb_bucket_put(to->files.bucket, digest, from->file, size, false, error);
     if (fsync(from->file) != 0) return fb_fail(error, FB_IO, "store-failed", NULL, "the store cannot sync a blob");
-    return fb_blob_file_put(to, from->id, digest, &is_put, error);
+    return fb_blob_file_put(to->files.folder, from->id, digest, &is_put, error);
 }
 
 static fb_status copy_blob(copy *work, const char *digest, uint64_t size, fb_error *error) {
@@ -320,7 +316,7 @@ static fb_status compare_rows(copy *work, const fb_sql_table *of, fb_error *erro
 }
 
 static fb_status read_blob(copy *work, const char *digest, uint64_t size, int file, fb_error *error) {
-    if (work->to->bucket) return fb_bucket_fetch(work->to->bucket, digest, file, size, error);
+    if (work->to->files.bucket) return fb_bucket_fetch(work->to->files.bucket, digest, file, size, error);
     fb_blob *blob = NULL;
     fb_status status = fb_blob_open(work->to, digest, &blob, error);
     if (!status) status = fb_blob_verify(blob, error);
@@ -331,7 +327,7 @@ static fb_status read_blob(copy *work, const char *digest, uint64_t size, int fi
 static fb_status compare_blob(copy *work, const char *digest, uint64_t size, fb_error *error) {
     int file = -1;
     fb_error met = {0};
-    fb_status status = work->to->bucket ? fb_store_scratch(work->to, &file, &met) : FB_OK;
+    fb_status status = work->to->files.bucket ? fb_store_scratch(work->to, &file, &met) : FB_OK;
     if (!status) status = read_blob(work, digest, size, file, &met);
     if (file >= 0) close(file);
     if (status) return fb_fail(error, status, met.code, NULL, "%s (blob %s of the copy)", met.message, digest);

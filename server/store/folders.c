@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/blobs/files.h"
 #include "server/database/query.h"
 #include "server/store/backup.h"
-#include "server/store/files.h"
 
 char *fb_path_with(const char *path, const char *suffix) {
     size_t length = strlen(path);

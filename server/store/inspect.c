@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/blobs/files.h"
 #include "server/database/backend.h"
 #include "server/database/query.h"
 #include "server/store/backup.h"
-#include "server/store/files.h"
 #include "server/store/store.h"
 
 /* ---- files -------------------------------------------------------------------------------------------------------------- */

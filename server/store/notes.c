@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/blobs/files.h"
 #include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
@@ -57,12 +57,12 @@ static fb_status write_row(fb_connection *connection, const char *name, const ch
 /* ---- either ------------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_note_read(fb_store *store, const char *name, char **text, fb_error *error) {
-    if (!fb_store_is_on_server(store)) return read_file(store->folder, name, text, error);
+    if (!fb_store_is_on_server(store)) return read_file(store->files.folder, name, text, error);
     return read_row(&store->writer.connection, name, text, error);
 }
 
 fb_status fb_note_write(fb_store *store, const char *name, const char *text, fb_error *error) {
-    if (!fb_store_is_on_server(store)) return fb_store_write_file(store, name, text, strlen(text), error);
+    if (!fb_store_is_on_server(store)) return fb_folder_write(store->files.folder, name, text, strlen(text), error);
     fb_connection *connection = &store->writer.connection;
     fb_status status = fb_begin(connection, true, error);
     if (!status) status = write_row(connection, name, text, error);
@@ -187,7 +187,7 @@ static fb_status find_id(fb_store *store, char id[FB_ULID_LENGTH + 1], fb_error 
 /* Reads the folder's note: the store's id, its URL, and the folder's own id. */
 static fb_status read_folder_note(fb_store *store, char id[FB_ULID_LENGTH + 1], char url[NOTE_MAX], fb_error *error) {
     char *text = NULL;
-    fb_status status = read_file(store->folder, FB_STORE_FILE, &text, error);
+    fb_status status = read_file(store->files.folder, FB_STORE_FILE, &text, error);
     take_line(text, "id", id, FB_ULID_LENGTH + 1);
     take_line(text, "url", url, NOTE_MAX);
     take_line(text, "folder", store->folder_id, sizeof store->folder_id);
@@ -211,7 +211,7 @@ fb_status fb_store_identify(fb_store *store, fb_error *error) {
     if (!*store->folder_id) status = fb_ulid_next(&store->ulids, store->config.now_ms(), store->folder_id, error);
     snprintf(now, sizeof now, "url %s\nid %s\nfolder %s\n", store->path, id, store->folder_id);
     bool is_same = *was && strcmp(url, store->path) == 0;
-    return status || is_same ? status : fb_store_write_file(store, FB_STORE_FILE, now, strlen(now), error);
+    return status || is_same ? status : fb_folder_write(store->files.folder, FB_STORE_FILE, now, strlen(now), error);
 }
 
 /* ---- where the blobs of a store on a server are -------------------------------------------------------------------------- */
@@ -239,13 +239,13 @@ static fb_status find_blobs(fb_store *store, bool *is_ours, fb_error *error) {
 
 fb_status fb_store_claim_blobs(fb_store *store, fb_error *error) {
     bool is_ours = true;
-    fb_status status = store->bucket ? FB_OK : find_blobs(store, &is_ours, error);
+    fb_status status = store->files.bucket ? FB_OK : find_blobs(store, &is_ours, error);
     return status || is_ours ? status : fb_note_write(store, FOLDER_NOTE, store->folder_id, error);
 }
 
 fb_status fb_store_find_blobs(fb_store *store, fb_error *error) {
     bool is_ours;
-    return store->bucket ? FB_OK : find_blobs(store, &is_ours, error);
+    return store->files.bucket ? FB_OK : find_blobs(store, &is_ours, error);
 }
 
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error) {

@@ -13,10 +13,10 @@
 #include "server/database/query.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/uploads.h"
 
 #define LOOKS 15 /* about seconds */
 
@@ -152,7 +152,7 @@ bool fb_store_leads(fb_store *store) {
 fb_status fb_replica_join(fb_store *store, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
     bool is_alone = false;
-    store->replica.is_shared = store->bucket != NULL && !store->config.filled_from;
+    store->replica.is_shared = store->files.bucket != NULL && !store->config.filled_from;
     fb_status status = fb_hold(connection, store->replica.is_shared, &is_alone, error);
     if (!status) status = fb_begin(connection, true, error);
     if (!status) status = take_out_ended(connection, is_alone ? "" : store->folder_id, error);
@@ -197,20 +197,20 @@ static fb_status write_claim(fb_connection *connection, void *argument, fb_total
 }
 
 fb_status fb_object_try_claim(fb_store *store, const char *digest, fb_claim *claim, bool *is_had, fb_error *error) {
-    *is_had = fb_bucket_try_claim(store->bucket, digest, claim);
+    *is_had = fb_bucket_try_claim(store->files.bucket, digest, claim);
     if (!*is_had || !store->replica.is_shared) return FB_OK;
     claim_write write = {.store = store, .digest = digest};
     fb_status status = fb_writer_run(&store->writer, write_claim, &write, error);
     *is_had = !status && write.is_had;
-    if (!*is_had) fb_bucket_release(store->bucket, claim);
+    if (!*is_had) fb_bucket_release(store->files.bucket, claim);
     return status;
 }
 
 fb_status fb_object_claim(fb_store *store, const char *digest, fb_claim *claim, fb_error *error) {
     const struct timespec moment = {.tv_nsec = 100000000};
     for (bool is_had = false;;) {
-        fb_bucket_claim(store->bucket, digest, claim); /* waits for others of this process, */
-        fb_bucket_release(store->bucket, claim);
+        fb_bucket_claim(store->files.bucket, digest, claim); /* waits for others of this process, */
+        fb_bucket_release(store->files.bucket, claim);
         fb_status status = fb_object_try_claim(store, digest, claim, &is_had, error);
         if (status || is_had) return status;
         nanosleep(&moment, NULL); /* and for other replicas' */
@@ -251,5 +251,5 @@ void fb_object_release(fb_store *store, fb_claim *claim) {
         memcpy(end->digest, claim->digest, sizeof end->digest);
         fb_writer_post_take(&store->writer, write_claim_end, end, NULL);
     }
-    fb_bucket_release(store->bucket, claim);
+    fb_bucket_release(store->files.bucket, claim);
 }

@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "server/database/ulid.h"
 #include "server/database/writer.h"
-#include "server/store/files.h"
 #include "server/store/store.h"
+#include "server/store/uploads.h"
 
 /* ---- Small texts of the store as a whole, each under a name: files of the data folder, or rows in a database on a server - */
 
@@ -34,6 +34,8 @@ fb_status fb_store_recognise(fb_store *store, fb_error *error);
 fb_status fb_store_claim_blobs(fb_store *store, fb_error *error);
 /* Finds the blobs of a store on a server that is only read, without a bucket: FB_CONFLICT "blobs-elsewhere" as above. */
 fb_status fb_store_find_blobs(fb_store *store, fb_error *error);
+/* Opens the store's bucket, if it has one (bucket.c). Errors as fb_store_open. */
+fb_status fb_bucket_open(fb_store *store, fb_error *error);
 /* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
 fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
 
@@ -89,17 +91,14 @@ struct fb_store {
     char *log_path;                     /* of the file's write-ahead log; NULL on a server */
     char folder_id[FB_ULID_LENGTH + 1]; /* with a database on a server: of the data folder */
     int lock;
-    int folder; /* the data folder, for paths within it */
     fb_writer writer;
     fb_readers readers;
     fb_ulid_source ulids;
     fb_replica replica;
     fb_requests requests;
     fb_uploads uploads;
-    fb_bucket *bucket; /* or NULL */
-    fb_checked checked;
-    pthread_mutex_t cache_mutex; /* while room is made in the cache */
-    atomic_bool is_damaged;      /* a page of the database is; until the store is opened again */
+    fb_blob_files files;
+    atomic_bool is_damaged; /* a page of the database is; until the store is opened again */
 };
 
 /* Calls fb_store_config.happened. */

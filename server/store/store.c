@@ -16,9 +16,9 @@
 #include "server/database/writer.h"
 #include "server/metrics/metrics.h"
 #include "server/store/backup.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
+#include "server/store/uploads.h"
 
 #define DATABASE "foldback.sqlite"
 #define HEALTHY_FREE_BYTES (1024 * 1024)
@@ -106,12 +106,13 @@ static fb_status hold_folder(fb_store *store, const char *folder, fb_error *erro
  * anew. */
 static bool held_a_store(const fb_store *store) {
     struct stat about;
-    return fstatat(store->folder, FB_BLOBS_FOLDER, &about, 0) == 0 || (stat(store->log_path, &about) == 0 && about.st_size > 0);
+    return fstatat(store->files.folder, FB_BLOBS_FOLDER, &about, 0) == 0 ||
+           (stat(store->log_path, &about) == 0 && about.st_size > 0);
 }
 
 static fb_status open_folder(fb_store *store, const char *folder, fb_error *error) {
-    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
+    store->files.folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return store->files.folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
 }
 
 static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
@@ -156,7 +157,7 @@ static fb_status make_files(fb_store *store, const char *folder, fb_error *error
     if (about.st_size || lstat(store->path, &about) || !S_ISREG(about.st_mode)) return FB_OK;
     size_t size;
     const void *bytes = fb_schema_file(&size);
-    return fb_store_write_file(store, DATABASE, bytes, size, error);
+    return fb_folder_write(store->files.folder, DATABASE, bytes, size, error);
 }
 
 /* Adds what to do to the error of a damaged store. */
@@ -219,14 +220,14 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
 static void free_store(fb_store *store) {
     fb_connection_close(&store->writer.connection);
     if (store->lock >= 0) close(store->lock);
-    if (store->folder >= 0) close(store->folder);
-    fb_bucket_close(store->bucket);
+    if (store->files.folder >= 0) close(store->files.folder);
+    fb_bucket_close(store->files.bucket);
     fb_uploads_free(&store->uploads);
     fb_requests_free(&store->requests);
     pthread_mutex_destroy(&store->requests.mutex);
     pthread_mutex_destroy(&store->uploads.mutex);
-    pthread_mutex_destroy(&store->cache_mutex);
-    fb_checked_free(&store->checked);
+    pthread_mutex_destroy(&store->files.cache_mutex);
+    fb_checked_free(&store->files.checked);
     pthread_mutex_destroy(&store->ulids.mutex);
     pthread_mutex_destroy(&store->replica.mutex);
     fb_buffer_free(&store->replica.others);
@@ -353,16 +354,16 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     bool is_on_server = fb_store_is_on_server(store);
     fb_error met = {0};
     if (!status) status = open_database(store, &totals, &met);
-    if (status == FB_NO_SPACE && !is_on_server && fb_reserve_use(store->folder)) {
+    if (status == FB_NO_SPACE && !is_on_server && fb_reserve_use(store->files.folder)) {
         fb_connection_close(&store->writer.connection);
         met = (fb_error){0};
         status = open_database(store, &totals, &met);
     }
     if (met.status) *error = met;
-    if (!status) status = fb_blob_folders_make(store, error);
+    if (!status) status = fb_blob_folders_make(store->files.folder, error);
     if (!status) status = fb_uploads_load(store, error);
     if (!status) status = fb_bucket_open(store, error);
-    if (!status && store->bucket) status = fb_cache_make(store, error);
+    if (!status && store->files.bucket) status = fb_cache_make(&store->files, error);
     if (!status && fb_store_is_on_server(store)) status = fb_store_claim_blobs(store, error);
     if (!status && fb_store_is_on_server(store)) status = fb_replica_join(store, error);
     if (!status) status = open_readers(store, FB_READS, error);
@@ -377,7 +378,7 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
         store->writer.clean_up = NULL;
         store->writer.clean_up_interval_ms = INT32_MAX;
     }
-    store->writer.reserve = is_on_server ? -1 : store->folder;
+    store->writer.reserve = is_on_server ? -1 : store->files.folder;
     fb_reserve_keep(store->writer.reserve);
     status = fb_writer_start(&store->writer, store->config.queue_limit, totals, error);
     if (status) fb_readers_close(&store->readers);
@@ -388,11 +389,12 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     fb_store *store = calloc(1, sizeof *store);
     if (!store) return fb_fail_memory(error);
     store->lock = -1;
-    store->folder = store->writer.reserve = -1;
+    store->files.folder = store->writer.reserve = -1;
     store->config = with_defaults(config);
     pthread_mutex_init(&store->uploads.mutex, NULL);
-    pthread_mutex_init(&store->cache_mutex, NULL);
-    fb_checked_init(&store->checked);
+    pthread_mutex_init(&store->files.cache_mutex, NULL);
+    fb_checked_init(&store->files.checked);
+    store->files.cache_bytes = store->config.bucket.cache_bytes;
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
     pthread_mutex_init(&store->replica.mutex, NULL);
@@ -452,7 +454,7 @@ fb_status fb_store_health(fb_store *store, fb_error *error) {
                        "a damaged page of the database was met: foldback db check tells what is wrong, foldback db restore "
                        "puts a backup in its place");
     struct statvfs disk;
-    if (fstatvfs(store->folder, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
+    if (fstatvfs(store->files.folder, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
         return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "the disk of the store is full");
     fb_writer_figures figures = fb_writer_read_figures(&store->writer);
     return figures.last_failure.status ? fb_writer_run(&store->writer, try_to_write, NULL, error) : FB_OK;

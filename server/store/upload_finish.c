@@ -11,18 +11,16 @@
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/rows.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
-
-#define HASH_BLOCK ((size_t)1 << 20)
+#include "server/store/uploads.h"
 
 /* ---- the digest ---- */
 
-static fb_status read_file(const fb_upload *upload, uint64_t offset, void *to, size_t size, fb_error *error) {
+static fb_status read_file(const fb_upload *upload, void *to, size_t size, fb_error *error) {
     for (size_t done = 0; done < size;) {
-        ssize_t got = pread(upload->file, (char *)to + done, size - done, (off_t)(offset + done));
+        ssize_t got = pread(upload->file, (char *)to + done, size - done, (off_t)done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fb_fail_file(error, "read an upload", errno);
         if (got == 0) return fb_fail_corrupt(error, "an upload is shorter than it was");
@@ -31,23 +29,11 @@ static fb_status read_file(const fb_upload *upload, uint64_t offset, void *to, s
     return FB_OK;
 }
 
-static fb_status hash_file(const fb_upload *upload, fb_sha256 *hash, fb_error *error) {
-    fb_status status = FB_OK;
-    char *block = malloc(HASH_BLOCK);
-    if (!block || !hash) status = fb_fail_memory(error);
-    for (uint64_t at = 0; at < upload->size && !status; at += HASH_BLOCK) {
-        size_t size = upload->size - at < HASH_BLOCK ? (size_t)(upload->size - at) : HASH_BLOCK;
-        status = read_file(upload, at, block, size, error);
-        if (!status && !fb_sha256_add(hash, block, size)) status = fb_fail_memory(error);
-    }
-    free(block);
-    return status;
-}
-
 fb_status fb_upload_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     if (!upload->hash) {
         fb_sha256 *hash = fb_sha256_new();
-        fb_status status = hash_file(upload, hash, error);
+        fb_status status =
+            hash ? fb_file_hash(upload->file, upload->size, hash, "read an upload", error) : fb_fail_memory(error);
         if (status) {
             fb_sha256_free(hash);
             return status;
@@ -121,8 +107,8 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     if (!status) status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
     bool needs_file = !put->bytes && !put->is_object;
-    if (!status && needs_file && (put->is_damaged || !fb_blob_file_is_there(put->store, put->digest, put->size)))
-        status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
+    if (!status && needs_file && (put->is_damaged || !fb_blob_file_is_there(put->store->files.folder, put->digest, put->size)))
+        status = fb_blob_file_put(put->store->files.folder, put->upload, put->digest, &put->is_put, error);
     if (put->is_damaged) put->is_put = false; /* without a row it is rubbish, which gc takes away */
     if (!status && put->is_damaged && key) status = mend_row(connection, key, put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
@@ -135,21 +121,21 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
 static void end_put(fb_connection *connection, void *argument, fb_write_outcome outcome) {
     (void)connection;
     const put_blob *put = argument;
-    if (put->is_put && outcome == FB_WRITE_UNDONE) fb_blob_file_put_back(put->store, put->upload, put->digest);
+    if (put->is_put && outcome == FB_WRITE_UNDONE) fb_blob_file_put_back(put->store->files.folder, put->upload, put->digest);
 }
 
 /* ---- finish ---- */
 
 static fb_status read_small(fb_upload *upload, put_blob *put, fb_error *error) {
     put->bytes = malloc((size_t)upload->size + 1);
-    return put->bytes ? read_file(upload, 0, put->bytes, (size_t)upload->size, error) : fb_fail_memory(error);
+    return put->bytes ? read_file(upload, put->bytes, (size_t)upload->size, error) : fb_fail_memory(error);
 }
 
 static fb_status put_row(fb_upload *upload, put_blob *put, fb_error *error) {
     char path[FB_FILE_PATH_MAX];
     fb_status status = fb_writer_run_to_end(&upload->store->writer, write_put, end_put, put, error);
     fb_upload_path(upload->id, path);
-    if (!status && !put->is_object) unlinkat(upload->store->folder, path, 0);
+    if (!status && !put->is_object) unlinkat(upload->store->files.folder, path, 0);
     return status;
 }
 
@@ -160,10 +146,11 @@ static fb_status put_object(fb_upload *upload, put_blob *put, fb_error *error) {
     fb_claim claim;
     fb_status status = fb_object_claim(store, put->digest, &claim, error);
     if (status) return status;
-    put->is_object = !fb_blob_file_is_there(store, put->digest, put->size);
-    if (put->is_object) status = fb_bucket_put(store->bucket, put->digest, upload->file, put->size, put->is_damaged, error);
+    put->is_object = !fb_blob_file_is_there(store->files.folder, put->digest, put->size);
+    if (put->is_object)
+        status = fb_bucket_put(store->files.bucket, put->digest, upload->file, put->size, put->is_damaged, error);
     if (!status) status = put_row(upload, put, error);
-    if (!status && put->is_object) fb_cache_take(store, upload->id, put->digest, put->size);
+    if (!status && put->is_object) fb_cache_take(&store->files, upload->id, put->digest, put->size);
     fb_object_release(store, &claim);
     return status;
 }
@@ -196,8 +183,8 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store
     if (!status) status = find_damage(&put, error);
     bool is_large = !status && !put.bytes;
     if (!status)
-        status =
-            is_large && store->bucket && !upload->is_whole ? put_object(upload, &put, error) : put_row(upload, &put, error);
+        status = is_large && store->files.bucket && !upload->is_whole ? put_object(upload, &put, error)
+                                                                      : put_row(upload, &put, error);
     free(put.bytes);
     if (status) return status;
     upload->is_finished = true;

@@ -18,9 +18,9 @@
 #include "server/database/writer.h"
 #include "server/store/audit.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/uploads.h"
 
 #define ID_PREFIX "upload_"
 #define WRITE_BEHIND                                                                                                           \
@@ -90,7 +90,7 @@ static fb_status load(fb_store *store, int folder, const char *name, fb_error *e
 }
 
 fb_status fb_uploads_load(fb_store *store, fb_error *error) {
-    int folder = openat(store->folder, FB_UPLOADS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = openat(store->files.folder, FB_UPLOADS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *listing = folder < 0 ? NULL : fdopendir(folder);
     if (!listing) {
         fb_status status = fb_fail_file(error, "list the uploads", errno);
@@ -105,13 +105,13 @@ fb_status fb_uploads_load(fb_store *store, fb_error *error) {
 
 /* ---- open ---- */
 
-fb_status fb_upload_file_make(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1], int *file, fb_error *error) {
+static fb_status make_file(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1], int *file, fb_error *error) {
     char ulid[FB_ULID_LENGTH + 1], path[FB_FILE_PATH_MAX];
     fb_status status = fb_ulid_next(&store->ulids, store->config.now_ms(), ulid, error);
     if (status) return status;
     snprintf(id, FB_UPLOAD_ID_LENGTH + 1, ID_PREFIX "%s", ulid);
     fb_upload_path(id, path);
-    *file = openat(store->folder, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    *file = openat(store->files.folder, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     return *file < 0 ? fb_fail_file(error, "make a file", errno) : FB_OK;
 }
 
@@ -120,7 +120,7 @@ fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error
     if (!upload) return fb_fail_memory(error);
     *upload = (fb_upload){
         .store = store, .is_kept = is_kept, .is_open = true, .changed = store->config.now_ms(), .hash = fb_sha256_new()};
-    fb_status status = upload->hash ? fb_upload_file_make(store, upload->id, &upload->file, error) : fb_fail_memory(error);
+    fb_status status = upload->hash ? make_file(store, upload->id, &upload->file, error) : fb_fail_memory(error);
     if (status) {
         free_upload(upload);
         return status;
@@ -172,7 +172,7 @@ fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_er
     fb_status status = take(store, id, &upload, error);
     if (status) return status;
     fb_upload_path(upload->id, path);
-    upload->file = openat(store->folder, path, O_RDWR | O_CLOEXEC);
+    upload->file = openat(store->files.folder, path, O_RDWR | O_CLOEXEC);
     struct stat about;
     if (upload->file < 0 || fstat(upload->file, &about) != 0) {
         status = fb_fail_file(error, "open an upload", errno);
@@ -273,9 +273,31 @@ void fb_upload_close(fb_upload *upload, bool is_cancelled) {
     }
     char path[FB_FILE_PATH_MAX];
     fb_upload_path(upload->id, path);
-    if (!upload->is_finished) unlinkat(store->folder, path, 0);
+    if (!upload->is_finished) unlinkat(store->files.folder, path, 0);
     take_out(&store->uploads, upload);
     free_upload(upload);
+}
+
+fb_status fb_upload_copy(fb_upload *upload, int from, uint64_t size, void (*progress)(void *, uint64_t), void *context,
+                         fb_error *error) {
+    assert(!upload->size && !upload->is_finished && upload->hash);
+    upload->is_changed = true;
+    upload->changed = upload->store->config.now_ms();
+    fb_status status = fb_file_copy(from, upload->file, size, upload->hash, progress, context, error);
+    if (!status) upload->size = size;
+    return status;
+}
+
+fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error) {
+    char id[FB_UPLOAD_ID_LENGTH + 1], path[FB_FILE_PATH_MAX];
+    int made = -1;
+    fb_status status = make_file(store, id, &made, error);
+    if (status) return status;
+    fb_upload_path(id, path);
+    if (unlinkat(store->files.folder, path, 0) != 0) status = fb_fail_file(error, "make a file", errno);
+    if (status) close(made);
+    else *file = made;
+    return status;
 }
 
 /* ---- audit ---- */

@@ -124,7 +124,7 @@ size_t check_blobs(fb_store *store, const char *folder) {
     }
     ck_assert_double_eq(metric(store, "blobs"), (double)rows.count);
     ck_assert_uint_ge(count_files(folder, "blobs"), files);
-    free(rows.items);
+    fb_memory_free(rows.memory);
     return rows.count;
 }
 
@@ -137,7 +137,7 @@ void check_all_rubbish_goes(fb_store *store, const char *folder) {
     size_t files = 0;
     ck_assert_int_eq(fb_blobs_list(store, &(fb_store_page){.limit = FB_PAGE_MAX}, &rows, NULL), FB_OK);
     for (size_t i = 0; i < rows.count; i++) files += rows.items[i].size > FB_BLOB_INLINE;
-    free(rows.items);
+    fb_memory_free(rows.memory);
     ck_assert_uint_eq(count_files(folder, "blobs"), files);
     ck_assert_uint_eq(count_files(folder, "uploads"), 0);
 }

@@ -16,9 +16,9 @@
 #include "server/database/query.h"
 #include "server/database/writer.h"
 #include "server/store/blobs.h"
-#include "server/store/files.h"
 #include "server/store/state.h"
 #include "server/store/store.h"
+#include "server/store/uploads.h"
 #include "tests/unit/blob_fixture.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/file_faults.h"
@@ -218,7 +218,7 @@ START_TEST(memory_runs_out) {
         if (!status) status = fb_store_collect(store, 0, false, NULL, NULL, &garbage, &error);
         bool has_failed = chaos_off();
         fb_blob_close(blob);
-        free(rows.items);
+        fb_memory_free(rows.memory);
         if (!status && !has_failed) break;
         if (status) check_error(status, &error, FB_NO_MEMORY, "out-of-memory");
     }

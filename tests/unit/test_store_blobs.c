@@ -143,7 +143,7 @@ START_TEST(lists_are_paged) {
         }
         strcpy(token, rows.next_token);
         page.token = token;
-        free(rows.items);
+        fb_memory_free(rows.memory);
     }
     ck_assert_str_eq(token, "");
     fb_error error = {0};

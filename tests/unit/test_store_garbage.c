@@ -373,7 +373,7 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
         ck_assert_uint_eq(rows.items[0].graphs, 0);
         ck_assert_uint_eq(rows.items[1].graphs, 248);
         ck_assert_uint_eq(rows.items[2].graphs, 249);
-        free(rows.items);
+        fb_memory_free(rows.memory);
         reopen();
     }
     ck_assert_uint_eq(collect(store, 0, false).blobs, 1);

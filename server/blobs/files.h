@@ -1,6 +1,7 @@
-/* The bytes of blobs and uploads: files of the data folder, objects of a bucket, and the cache of these. */
-#ifndef FB_STORE_FILES_H
-#define FB_STORE_FILES_H
+/* The bytes of blobs and uploads: files of the data folder, objects of a bucket, and the cache of these. Which blobs there are
+ * is known to server/store, which has their rows. */
+#ifndef FB_BLOBS_FILES_H
+#define FB_BLOBS_FILES_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -9,9 +10,8 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "server/database/query.h"
-#include "server/store/blobs.h"
-#include "server/store/store.h"
+#include "core/base/sha256.h"
+#include "server/database/ulid.h"
 
 /* ---- Where the bytes of blobs and uploads are in the data folder, and how a file gets from uploads/ to blobs/ ------------ */
 
@@ -24,23 +24,32 @@
 void fb_blob_path(const char *digest, char path[FB_FILE_PATH_MAX]);
 void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]);
 
-/* Makes the two folders that are missing; durable. */
-fb_status fb_blob_folders_make(fb_store *store, fb_error *error);
+/* `folder` is the data folder. Makes the two folders that are missing; durable. */
+fb_status fb_blob_folders_make(int folder, fb_error *error);
 
 /* On the writer: true when the blob's file is there in its right size. */
-bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t size);
+bool fb_blob_file_is_there(int folder, const char *digest, uint64_t size);
 /* On the writer: puts the upload's file, whose bytes are on disk, at the blob's place; durable. It keeps the upload's name,
  * too, so that the upload is there until the blob's row is; only where files have one name each it is moved. *is_put is set as
  * soon as the file is there, also when something failed afterwards. */
-fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char *digest, bool *is_put, fb_error *error);
+fb_status fb_blob_file_put(int folder, const char *upload, const char *digest, bool *is_put, fb_error *error);
 /* On the writer: takes that back. */
-void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
+void fb_blob_file_put_back(int folder, const char *upload, const char *digest);
 
-/* Writes a file of the data folder in place of the one of that name, if any: whole or not at all; durable. */
-fb_status fb_store_write_file(const fb_store *store, const char *name, const void *bytes, size_t size, fb_error *error);
+/* Writes a file in place of the one of that name, if any: whole or not at all; durable. */
+fb_status fb_folder_write(int folder, const char *name, const void *bytes, size_t size, fb_error *error);
 
 /* Makes the entries of a folder within the data folder durable. */
-fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error);
+fb_status fb_folder_sync(int folder, const char *path, fb_error *error);
+
+/* Copies the first `size` bytes of a file into an empty one: shares its blocks where the file system can. Adds them to the
+ * hash, and tells `progress`, if there is one, how many more are hashed. FB_NO_SPACE; FB_IO "file-failed" when the file has
+ * become shorter. */
+fb_status fb_file_copy(int from, int to, uint64_t size, fb_sha256 *hash, void (*progress)(void *context, uint64_t bytes),
+                       void *context, fb_error *error);
+
+/* Adds a file's first `size` bytes to the hash. `what` is for fb_fail_file. */
+fb_status fb_file_hash(int file, uint64_t size, fb_sha256 *hash, const char *what, fb_error *error);
 
 /* Files of blobs whose bytes were found to be those that their digests say, in this process (checked.c). */
 typedef struct fb_checked {
@@ -76,12 +85,25 @@ typedef struct fb_claim {
     struct fb_claim *next;
 } fb_claim;
 
-/* store->bucket, which stays NULL when the store has none. Errors as fb_store_open. */
-fb_status fb_bucket_open(fb_store *store, fb_error *error);
+#define FB_BUCKET_LINE 1024 /* bytes of a line of that file */
+
+/* Its contents: which bucket, and whose. */
+typedef struct fb_bucket_record {
+    char url[FB_BUCKET_LINE], endpoint[FB_BUCKET_LINE], region[FB_BUCKET_LINE]; /* "" for none */
+    char id[FB_ULID_LENGTH + 1];                                                /* of the store */
+} fb_bucket_record;
+
+/* `is_owned`: what is in it may be removed. */
+fb_status fb_bucket_new(const fb_bucket_record *record, const char *public_endpoint, bool is_owned, fb_bucket **out,
+                        fb_error *error);
 void fb_bucket_close(fb_bucket *bucket);
 struct fb_s3 *fb_bucket_s3(const fb_bucket *bucket);
-/* True when what is in it may be removed. */
 bool fb_bucket_is_owned(const fb_bucket *bucket);
+/* The id of the store that has its blobs there; "" for none. */
+fb_status fb_bucket_owner(const fb_bucket *bucket, char id[FB_ULID_LENGTH + 1], fb_error *error);
+/* Makes the bucket that store's, unless it is another's: FB_CONFLICT "blobs-taken". Of two that do so at once the one that
+ * wrote last has it. */
+fb_status fb_bucket_take_over(fb_bucket *bucket, const char *owner, const char *id, fb_error *error);
 
 /* Waits until the digest is free. `claim` stays where it is until it is released. */
 void fb_bucket_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
@@ -104,60 +126,26 @@ fb_status fb_bucket_has(fb_bucket *bucket, const char *digest, uint64_t size, bo
 /* With the claim. */
 fb_status fb_bucket_remove(fb_bucket *bucket, const char *digest, fb_error *error);
 /* FB_CONFLICT "blobs-taken" when the bucket is another store's by now: then nothing in it is to be removed. */
-fb_status fb_bucket_check_owner(fb_bucket *bucket, fb_error *error);
+fb_status fb_bucket_check_owner(const fb_bucket *bucket, fb_error *error);
+
+/* What a store has of blobs besides their rows. */
+typedef struct fb_blob_files {
+    int folder;                  /* the data folder, for paths within it */
+    fb_bucket *bucket;           /* or NULL */
+    uint64_t cache_bytes;        /* of the bucket's blobs that are in the data folder as well, at most */
+    pthread_mutex_t cache_mutex; /* while room is made there */
+    fb_checked checked;
+} fb_blob_files;
 
 /* A blob's file in the cache, open for reading; -1 when it is not there in that size. */
-int fb_cache_open(const fb_store *store, const char *digest, uint64_t size);
+int fb_cache_open(const fb_blob_files *files, const char *digest, uint64_t size);
 /* Fetches the blob into the cache, unless it is there; the caller closes the file. Others go to make room; a blob larger than
  * the whole cache is there until it is closed. */
-fb_status fb_cache_fetch(fb_store *store, const char *digest, uint64_t size, int *file, fb_error *error);
+fb_status fb_cache_fetch(fb_blob_files *files, const char *digest, uint64_t size, int *file, fb_error *error);
 /* With the claim: moves the file of an upload, whose bytes are on disk, into the cache, or removes it. */
-void fb_cache_take(fb_store *store, const char *upload, const char *digest, uint64_t size);
-void fb_cache_remove(const fb_store *store, const char *digest);
+void fb_cache_take(fb_blob_files *files, const char *upload, const char *digest, uint64_t size);
+void fb_cache_remove(const fb_blob_files *files, const char *digest);
 /* Makes its folder, and removes what was being fetched when the process ended. */
-fb_status fb_cache_make(fb_store *store, fb_error *error);
-
-/* Claims a blob's object among the threads of all replicas: as fb_bucket_claim, _try_claim and _release. */
-fb_status fb_object_claim(fb_store *store, const char *digest, fb_claim *claim, fb_error *error);
-fb_status fb_object_try_claim(fb_store *store, const char *digest, fb_claim *claim, bool *is_had, fb_error *error);
-void fb_object_release(fb_store *store, fb_claim *claim);
-/* On the writer: FB_BUSY when it does not belong to this replica any more. */
-fb_status fb_check_claim(fb_connection *connection, fb_store *store, const char *digest, fb_error *error);
-
-#define FB_UPLOAD_BUCKETS 256
-
-/* The uploads that are not finished, open or not. */
-typedef struct fb_uploads {
-    pthread_mutex_t mutex;
-    fb_upload *buckets[FB_UPLOAD_BUCKETS];
-    size_t count;
-} fb_uploads;
-
-/* A new file in uploads/, open for reading and writing. */
-fb_status fb_upload_file_make(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1], int *file, fb_error *error);
-/* Finds the uploads of an opened store. */
-fb_status fb_uploads_load(fb_store *store, fb_error *error);
-void fb_uploads_free(fb_uploads *uploads);
-size_t fb_uploads_count(fb_uploads *uploads);
-/* Removes (or, `is_dry`, counts) uploads that are not open and were not continued since `before`; returns how many. */
-uint64_t fb_uploads_collect(fb_store *store, int64_t before, bool is_dry);
-
-/* ---- An upload ---- */
-
-/* Its bytes are in the file uploads/<id>. While it is open, only its opener touches it and its file. */
-struct fb_upload {
-    fb_store *store;
-    fb_upload *next; /* in its bucket */
-    char id[FB_UPLOAD_ID_LENGTH + 1];
-    bool is_kept, is_open;
-    bool is_changed;  /* since it was opened */
-    bool is_whole;    /* an earlier finish was interrupted: its file may be a blob's already, and is not written to */
-    bool is_finished; /* it has become a blob, and its file is gone */
-    int file;         /* while it is open */
-    uint64_t size;
-    int64_t changed; /* when */
-    int64_t created; /* of the blob, once it is one */
-    fb_sha256 *hash; /* of its bytes; NULL: it is to be computed from the file */
-};
+fb_status fb_cache_make(fb_blob_files *files, fb_error *error);
 
 #endif

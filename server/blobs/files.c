@@ -2,10 +2,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "server/store/files.h"
-#include "server/store/state.h"
+#include "server/blobs/files.h"
+#include "server/database/query.h"
 
 fb_status fb_fail_file(fb_error *error, const char *what, int reason) {
     if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) return fb_fail_full(error);
@@ -26,10 +27,10 @@ void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]) {
     snprintf(path, FB_FILE_PATH_MAX, FB_UPLOADS_FOLDER "/%s", id);
 }
 
-fb_status fb_store_write_file(const fb_store *store, const char *name, const void *bytes, size_t size, fb_error *error) {
+fb_status fb_folder_write(int folder, const char *name, const void *bytes, size_t size, fb_error *error) {
     char part[64];
     snprintf(part, sizeof part, "%s.part", name);
-    int file = openat(store->folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int file = openat(folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0) return fb_fail_file(error, "write a file", errno);
     ssize_t written = 0;
     for (size_t done = 0; written >= 0 && done < size; done += (size_t)written)
@@ -37,16 +38,16 @@ fb_status fb_store_write_file(const fb_store *store, const char *name, const voi
     bool ok = written >= 0 && fsync(file) == 0;
     int reason = errno;
     close(file);
-    if (ok && renameat(store->folder, part, store->folder, name) == 0) return fb_folder_sync(store, ".", error);
+    if (ok && renameat(folder, part, folder, name) == 0) return fb_folder_sync(folder, ".", error);
     if (ok) reason = errno;
-    unlinkat(store->folder, part, 0);
+    unlinkat(folder, part, 0);
     return fb_fail_file(error, "write a file", reason);
 }
 
-fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error) {
-    int folder = openat(store->folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int result = folder < 0 ? -1 : fsync(folder);
+fb_status fb_folder_sync(int folder, const char *path, fb_error *error) {
+    int opened = openat(folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result = opened < 0 ? -1 : fsync(opened);
     int reason = errno;
-    if (folder >= 0) close(folder);
+    if (opened >= 0) close(opened);
     return result ? fb_fail_file(error, "sync a folder", reason) : FB_OK;
 }

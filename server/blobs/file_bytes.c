@@ -1,6 +1,6 @@
-/* A file that becomes an upload whole. The file system shares its blocks if it can; otherwise the kernel copies, while what was
- * copied is hashed. The hash is of the store's own bytes, so that a file that changes meanwhile gives a blob that is right. */
-#include <assert.h>
+/* Hashes files, and copies one that becomes an upload whole. The file system shares its blocks if it can; otherwise the kernel
+ * copies, while what was copied is hashed. The hash is of the store's own bytes, so that a file that changes meanwhile gives a
+ * blob that is right. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -9,9 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "server/store/blobs.h"
-#include "server/store/files.h"
-#include "server/store/state.h"
+#include "server/blobs/files.h"
+#include "server/database/query.h"
 
 #define PIECE ((size_t)16 << 20) /* copied, and its writing begun, at once */
 #define HASHED ((size_t)1 << 20) /* read at once */
@@ -98,26 +97,36 @@ static fb_status hash_copied(copying *c, fb_sha256 *hash, void (*progress)(void 
     return status;
 }
 
-fb_status fb_upload_copy(fb_upload *upload, int from, uint64_t size, void (*progress)(void *, uint64_t), void *context,
-                         fb_error *error) {
-    assert(!upload->size && !upload->is_finished && upload->hash);
-    copying c = {.from = from, .to = upload->file, .size = size};
+fb_status fb_file_copy(int from, int to, uint64_t size, fb_sha256 *hash, void (*progress)(void *, uint64_t), void *context,
+                       fb_error *error) {
+    copying c = {.from = from, .to = to, .size = size};
     pthread_t thread;
-    upload->is_changed = true;
-    upload->changed = upload->store->config.now_ms();
     pthread_mutex_init(&c.mutex, NULL);
     pthread_cond_init(&c.has_more, NULL);
-    bool is_shared = size && ioctl(upload->file, FICLONE, from) == 0 && ftruncate(upload->file, (off_t)size) == 0;
+    bool is_shared = size && ioctl(to, FICLONE, from) == 0 && ftruncate(to, (off_t)size) == 0;
     if (is_shared) tell(&c, size, true, 0);
     bool has_thread = !is_shared && pthread_create(&thread, NULL, copy_all, &c) == 0;
     if (!is_shared && !has_thread) copy_all(&c);
-    fb_status status = hash_copied(&c, upload->hash, progress, context, error);
+    fb_status status = hash_copied(&c, hash, progress, context, error);
     if (has_thread) pthread_join(thread, NULL);
     pthread_cond_destroy(&c.has_more);
     pthread_mutex_destroy(&c.mutex);
     if (!status && c.failure == ENODATA)
-        status = fb_fail(error, FB_IO, "file-failed", NULL, "cannot read the file: it has become shorter");
-    else if (!status && c.failure) status = fb_fail_file(error, "copy a file into an upload", c.failure);
-    if (!status) upload->size = size;
+        return fb_fail(error, FB_IO, "file-failed", NULL, "cannot read the file: it has become shorter");
+    return status || !c.failure ? status : fb_fail_file(error, "copy a file into an upload", c.failure);
+}
+
+fb_status fb_file_hash(int file, uint64_t size, fb_sha256 *hash, const char *what, fb_error *error) {
+    char *block = malloc(HASHED);
+    fb_status status = block ? FB_OK : fb_fail_memory(error);
+    for (uint64_t at = 0; at < size && !status;) {
+        ssize_t got = pread(file, block, size - at < HASHED ? (size_t)(size - at) : HASHED, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) status = fb_fail_file(error, what, errno);
+        else if (got == 0) status = fb_fail_corrupt(error, "a file became shorter");
+        else if (!fb_sha256_add(hash, block, (size_t)got)) status = fb_fail_memory(error);
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+    free(block);
     return status;
 }

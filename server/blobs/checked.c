@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store/files.h"
+#include "server/blobs/files.h"
 
 #define MOST 4096 /* files that are remembered; the oldest goes */
 

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/store/files.h"
-#include "server/store/state.h"
+#include "server/blobs/files.h"
 
 #define PART_SUFFIX ".part" /* being fetched */
 
@@ -17,11 +16,11 @@ static void cache_path(const char *digest, const char *suffix, char path[FB_FILE
     snprintf(path, FB_FILE_PATH_MAX, FB_CACHE_FOLDER "/%s%s", digest + strlen("sha256:"), suffix);
 }
 
-int fb_cache_open(const fb_store *store, const char *digest, uint64_t size) {
+int fb_cache_open(const fb_blob_files *files, const char *digest, uint64_t size) {
     char path[FB_FILE_PATH_MAX];
     struct stat about;
     cache_path(digest, "", path);
-    int file = openat(store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int file = openat(files->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) return -1;
     if (fstat(file, &about) != 0 || (uint64_t)about.st_size != size) {
         close(file);
@@ -31,10 +30,10 @@ int fb_cache_open(const fb_store *store, const char *digest, uint64_t size) {
     return file;
 }
 
-void fb_cache_remove(const fb_store *store, const char *digest) {
+void fb_cache_remove(const fb_blob_files *files, const char *digest) {
     char path[FB_FILE_PATH_MAX];
     cache_path(digest, "", path);
-    unlinkat(store->folder, path, 0);
+    unlinkat(files->folder, path, 0);
 }
 
 /* ---- room --------------------------------------------------------------------------------------------------------------- */
@@ -57,69 +56,69 @@ static uint64_t look(DIR *listing, char oldest[FB_FILE_PATH_MAX]) {
     return total;
 }
 
-static DIR *open_listing(const fb_store *store) {
-    int folder = openat(store->folder, FB_CACHE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static DIR *open_listing(const fb_blob_files *files) {
+    int folder = openat(files->folder, FB_CACHE_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *listing = folder < 0 ? NULL : fdopendir(folder);
     if (!listing && folder >= 0) close(folder);
     return listing;
 }
 
 /* Removes files until `size` more bytes fit. */
-static void make_room(fb_store *store, uint64_t size) {
+static void make_room(fb_blob_files *files, uint64_t size) {
     char oldest[FB_FILE_PATH_MAX];
-    uint64_t most = store->config.bucket.cache_bytes;
-    pthread_mutex_lock(&store->cache_mutex);
-    DIR *listing = open_listing(store);
+    uint64_t most = files->cache_bytes;
+    pthread_mutex_lock(&files->cache_mutex);
+    DIR *listing = open_listing(files);
     while (listing && look(listing, oldest) + size > most && *oldest)
         if (unlinkat(dirfd(listing), oldest, 0) != 0) break;
     if (listing) closedir(listing);
-    pthread_mutex_unlock(&store->cache_mutex);
+    pthread_mutex_unlock(&files->cache_mutex);
 }
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------------- */
 
-static fb_status fetch(fb_store *store, const char *digest, uint64_t size, int *out, fb_error *error) {
+static fb_status fetch(fb_blob_files *files, const char *digest, uint64_t size, int *out, fb_error *error) {
     char part[FB_FILE_PATH_MAX], path[FB_FILE_PATH_MAX];
     cache_path(digest, PART_SUFFIX, part);
     cache_path(digest, "", path);
-    bool is_kept = size <= store->config.bucket.cache_bytes;
-    if (is_kept) make_room(store, size);
-    int file = openat(store->folder, part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool is_kept = size <= files->cache_bytes;
+    if (is_kept) make_room(files, size);
+    int file = openat(files->folder, part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0) return fb_fail_file(error, "make a file", errno);
-    fb_status status = fb_bucket_fetch(store->bucket, digest, file, size, error);
+    fb_status status = fb_bucket_fetch(files->bucket, digest, file, size, error);
     if (!status && is_kept && fsync(file) != 0) status = fb_fail_file(error, "sync a blob", errno);
-    if (!status && is_kept && renameat(store->folder, part, store->folder, path) != 0)
+    if (!status && is_kept && renameat(files->folder, part, files->folder, path) != 0)
         status = fb_fail_file(error, "keep a blob", errno);
-    if (status || !is_kept) unlinkat(store->folder, part, 0);
+    if (status || !is_kept) unlinkat(files->folder, part, 0);
     if (status) close(file);
     else *out = file;
     return status;
 }
 
-fb_status fb_cache_fetch(fb_store *store, const char *digest, uint64_t size, int *file, fb_error *error) {
+fb_status fb_cache_fetch(fb_blob_files *files, const char *digest, uint64_t size, int *file, fb_error *error) {
     fb_claim claim;
     fb_status status = FB_OK;
-    fb_bucket_claim(store->bucket, digest, &claim);
-    int found = fb_cache_open(store, digest, size);
-    if (found < 0) status = fetch(store, digest, size, &found, error);
-    fb_bucket_release(store->bucket, &claim);
+    fb_bucket_claim(files->bucket, digest, &claim);
+    int found = fb_cache_open(files, digest, size);
+    if (found < 0) status = fetch(files, digest, size, &found, error);
+    fb_bucket_release(files->bucket, &claim);
     if (!status) *file = found;
     return status;
 }
 
-void fb_cache_take(fb_store *store, const char *upload, const char *digest, uint64_t size) {
+void fb_cache_take(fb_blob_files *files, const char *upload, const char *digest, uint64_t size) {
     char from[FB_FILE_PATH_MAX], to[FB_FILE_PATH_MAX];
-    bool is_kept = size <= store->config.bucket.cache_bytes;
+    bool is_kept = size <= files->cache_bytes;
     fb_upload_path(upload, from);
     cache_path(digest, "", to);
-    if (is_kept) make_room(store, size);
-    if (!is_kept || renameat(store->folder, from, store->folder, to) != 0) unlinkat(store->folder, from, 0);
+    if (is_kept) make_room(files, size);
+    if (!is_kept || renameat(files->folder, from, files->folder, to) != 0) unlinkat(files->folder, from, 0);
 }
 
-fb_status fb_cache_make(fb_store *store, fb_error *error) {
-    if (mkdirat(store->folder, FB_CACHE_FOLDER, 0700) != 0 && errno != EEXIST)
+fb_status fb_cache_make(fb_blob_files *files, fb_error *error) {
+    if (mkdirat(files->folder, FB_CACHE_FOLDER, 0700) != 0 && errno != EEXIST)
         return fb_fail_file(error, "make a folder", errno);
-    DIR *listing = open_listing(store);
+    DIR *listing = open_listing(files);
     if (!listing) return fb_fail_file(error, "list the cache", errno);
     for (struct dirent *entry; (entry = readdir(listing));)
         if (strlen(entry->d_name) == FB_BLOB_HEX_LENGTH + strlen(PART_SUFFIX)) unlinkat(dirfd(listing), entry->d_name, 0);
