@@ -59,24 +59,29 @@ static bool put_named(pt_spelling *a, const pt_argument *value, fb_buffer *out) 
 
 static bool put_argument(pt_spelling *a, const pt_argument *value, fb_buffer *out);
 
-/* The items of a list, a tuple, or a dict as pairs. */
+/* The items of a list, a tuple, a complex number, or a dict as pairs. */
 static bool put_items(pt_spelling *a, const pt_argument *value, fb_buffer *out) {
-    if (value->form == PT_DICT && a->depth >= PT_MOST_DEPTH) return wrong(a, value->kind);
-    a->depth += value->form == PT_DICT;
-    fb_buffer_string(out, value->form == PT_TUPLE ? "{\"$tuple\":[" : value->form == PT_DICT ? "{\"$dict\":[" : "[");
-    bool ok = true;
+    bool is_dict = value->form == PT_DICT, ok = true;
+    if (is_dict && a->depth >= PT_MOST_DEPTH) return wrong(a, value->kind);
+    a->depth += is_dict;
+    if (value->form != PT_LIST)
+        fb_buffer_printf(out, "{\"$%s\":", is_dict ? "dict" : value->form == PT_TUPLE ? "tuple" : "complex");
+    fb_buffer_char(out, '[');
     for (uint32_t i = 0; i < value->count && ok; i++) {
+        pt_argument item = {.form = value->of};
+        if (value->of) item.integer = value->values[i];
+        else item = value->items[i];
         if (i) fb_buffer_char(out, ',');
-        if (value->form == PT_DICT) {
+        if (is_dict) {
             fb_buffer_char(out, '[');
-            put_string(out, value->items[i].key);
+            put_string(out, item.key);
             fb_buffer_char(out, ',');
         }
-        ok = put_argument(a, &value->items[i], out);
-        if (value->form == PT_DICT) fb_buffer_char(out, ']');
+        ok = put_argument(a, &item, out);
+        if (is_dict) fb_buffer_char(out, ']');
     }
     fb_buffer_string(out, value->form == PT_LIST ? "]" : "]}");
-    a->depth -= value->form == PT_DICT;
+    a->depth -= is_dict;
     return ok;
 }
 
@@ -93,12 +98,6 @@ static bool put_argument(pt_spelling *a, const pt_argument *value, fb_buffer *ou
     case PT_LAYOUT:
     case PT_MEMORY_FORMAT: return put_named(a, value, out);
     case PT_DEVICE: return put_form("$device", value->text, out);
-    case PT_COMPLEX:
-        fb_buffer_string(out, "{\"$complex\":[");
-        put_float(value->real, out);
-        fb_buffer_char(out, ',');
-        put_float(value->imaginary, out);
-        return fb_buffer_string(out, "]}"), true;
     case PT_OPERATOR:
         return fb_is_spelled(value->text, FB_REGISTERED)
                    ? put_form("$ref", value->text, out)
@@ -108,10 +107,10 @@ static bool put_argument(pt_spelling *a, const pt_argument *value, fb_buffer *ou
         return put_row(a, value->program->row, out), true;
     case PT_LIST:
     case PT_TUPLE:
+    case PT_COMPLEX:
     case PT_DICT: return put_items(a, value, out);
-    case PT_UNKNOWN: break;
+    default: return refuse(a, PT_UNSUPPORTED, "has an argument of the kind ", value->kind, ", which is not supported");
     }
-    return refuse(a, PT_UNSUPPORTED, "has an argument of the kind ", value->kind, ", which is not supported");
 }
 
 /* ---- by position, or by name -------------------------------------------------------------------------------------------- */

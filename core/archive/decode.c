@@ -131,19 +131,33 @@ static pt_program *decode_graph(pt_model *m, const fb_json *graph, pt_program *p
 static bool decode_argument(pt_model *m, pt_program *p, const fb_json *argument, pt_argument *out);
 static bool decode_value(pt_model *m, pt_program *p, const fb_json *value, const char *form, pt_argument *out);
 
-/* The items of a list, or of an object, whose keys they have. */
+/* The items of a list, or of an object, whose keys they have. Numbers take less room. */
 static bool decode_items(pt_model *m, pt_program *p, const fb_json *json, const char *form, pt_argument *out) {
+    bool are_numbers = *form == PT_INT || *form == PT_BOOL || *form == PT_FLOAT;
     out->count = json->count;
-    out->items = rows_for(m, json, sizeof *out->items);
+    out->of = are_numbers ? (uint8_t)*form : 0;
+    out->items = rows_for(m, json, are_numbers ? sizeof *out->values : sizeof *out->items);
     const fb_json *item = fb_json_first(json);
     bool ok = out->items != NULL;
     for (uint32_t i = 0; i < json->count && ok; i++, item = fb_json_next(item)) {
-        pt_argument *made = &out->items[i];
+        pt_argument number = {0}, *made = are_numbers ? &number : &out->items[i];
         made->kind = out->kind;
         if (out->form == PT_DICT) ok = (made->key = text_of(m, item++)) && decode_argument(m, p, item, made);
         else ok = decode_value(m, p, item, form, made);
+        if (are_numbers) out->values[i] = number.integer;
     }
     return ok;
+}
+
+static bool decode_complex(pt_model *m, const fb_json *json, pt_argument *out) {
+    const pt_argument real = {.real = float_of(member(json, "real"))}, imaginary = {.real = float_of(member(json, "imag"))};
+    out->count = 2;
+    out->of = PT_FLOAT;
+    out->values = pt_alloc(m, 2 * sizeof *out->values);
+    if (!out->values) return false;
+    out->values[0] = real.integer;
+    out->values[1] = imaginary.integer;
+    return true;
 }
 
 static const char *name_at(const char *const *names, size_t count, int64_t number) {
@@ -155,7 +169,7 @@ static bool decode_value(pt_model *m, pt_program *p, const fb_json *value, const
                                           "sparse_bsr", "sparse_bsc", "_mkldnn",    "strided"};
     static const char *const formats[] = {NULL, "contiguous_format", "channels_last", "channels_last_3d", "preserve_format"};
     const char *kind = out->kind;
-    out->form = (pt_form)*form;
+    out->form = (uint8_t)*form;
     switch (*form) {
     case PT_TENSOR: return refer(m, p, member(value, "name"), &out->result);
     case PT_SYMBOL: return refer(m, p, value, &out->result);
@@ -165,13 +179,12 @@ static bool decode_value(pt_model *m, pt_program *p, const fb_json *value, const
     case PT_DICT: return decode_items(m, p, value, form + 1, out);
     case PT_BOOL: return out->integer = is_true(value), true;
     case PT_FLOAT: return out->real = float_of(value), true;
-    case PT_COMPLEX: return out->real = float_of(member(value, "real")), out->imaginary = float_of(member(value, "imag")), true;
+    case PT_COMPLEX: return decode_complex(m, value, out);
     case PT_DEVICE: return (out->text = decode_device(m, value)) != NULL;
     case PT_STRING:
     case PT_OPERATOR: return (out->text = text_of(m, value)) != NULL;
     case PT_GRAPH:
-        out->text = text_of(m, member(value, "name"));
-        return out->text && (out->program = decode_graph(m, member(value, "graph"), p, out->text));
+        return (out->program = decode_graph(m, member(value, "graph"), p, text_of(m, member(value, "name")))) != NULL;
     case PT_NONE: return true;
     case PT_DTYPE: return out->text = pt_dtype_name(value->integer), true;
     case PT_LAYOUT: return out->text = name_at(layouts, sizeof layouts / sizeof *layouts, value->integer), true;
@@ -231,7 +244,8 @@ static bool decode_arguments(pt_model *m, pt_program *p, const fb_json *list, pt
     for (uint32_t i = 0; i < list->count && ok; i++, item = fb_json_next(item)) {
         const fb_json *name = member(item, "arg") ? member(item, "name") : NULL, *kind = member(item, "kind");
         if (name) out->rows[i].key = text_of(m, name);
-        if (name && kind && kind->kind == FB_JSON_INT) out->rows[i].said = kind->integer;
+        if (name && kind && kind->kind == FB_JSON_INT && kind->integer > 0 && kind->integer < 3)
+            out->rows[i].said = (int8_t)kind->integer;
         ok = (!name || out->rows[i].key) && decode_argument(m, p, name ? member(item, "arg") : item, &out->rows[i]);
     }
     return ok;
@@ -277,10 +291,11 @@ static pt_program *decode_graph(pt_model *m, const fb_json *graph, pt_program *p
         pt_unsupported(m, m->program_file.name, "there are too many nested programs");
         return NULL;
     }
-    pt_program *p = pt_alloc(m, sizeof *p);
+    pt_program *p = name ? pt_alloc(m, sizeof *p) : NULL;
     if (!p) return NULL;
     m->programs[m->program_count++] = p;
     *p = (pt_program){.parent = parent,
+                      .name = name,
                       .row = UINT32_MAX,
                       .path = parent && parent->path[0] ? pt_format(m, "%s.%s", parent->path, name) : name,
                       .is_single = is_true(member(graph, "is_single_tensor_return"))};

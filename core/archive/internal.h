@@ -85,22 +85,19 @@ typedef enum pt_form {
 typedef struct pt_argument {
     const char *kind; /* the schema's: "as_tensor"; of an item, its list's */
     const char *key;  /* a parameter's name, or a key of a dict; or NULL */
-    pt_form form;
-    int64_t said; /* POSITIONAL or KEYWORD of arguments.c */
     union {
         int64_t integer; /* PT_INT, PT_BOOL */
         double real;
+        const char *text; /* also a name: of a device, an operator, and, where it is known, a dtype, … */
         uint32_t result;
-        struct {
-            struct pt_argument *items;
-            uint32_t count;
-        };
         struct pt_program *program;
+        struct pt_argument *items;
+        int64_t *values; /* items that are numbers, as their bits; PT_COMPLEX: two */
     };
-    union {
-        const char *text; /* also a name: of a device, an operator, a graph, and, where it is known, a dtype, … */
-        double imaginary;
-    };
+    uint32_t count; /* of items or values */
+    uint8_t form;   /* pt_form */
+    uint8_t of;     /* with values: theirs; else 0 */
+    int8_t said;    /* POSITIONAL or KEYWORD of arguments.c */
 } pt_argument;
 
 typedef struct pt_arguments {
@@ -174,6 +171,7 @@ typedef struct pt_row {
 
 struct pt_program {
     pt_program *parent;
+    const char *name; /* among its parent's */
     const char *path; /* of its module; "" of the main one */
     uint32_t row;     /* of the parent; UINT32_MAX: none reads it */
     pt_arguments inputs, outputs;

@@ -130,7 +130,7 @@ static bool read_programs(pt_model *m, pt_program *p, const pt_argument *argumen
     pt_row *row = read_rows(m, argument->program) ? add_row(m, p, PT_PROGRAM) : NULL;
     if (!row) return false;
     row->program = argument->program;
-    row->target = argument->text;
+    row->target = argument->program->name;
     row->name = fresh(p, row->target);
     row->program->row = p->count - 1;
     for (uint32_t i = 0; i + 1 < p->count; i++) {
