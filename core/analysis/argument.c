@@ -22,8 +22,8 @@ static bool find_position(const char *at, const char *name, uint32_t count, uint
 fb_value fb_call_argument_as(const fb_graph *graph, fb_node node, fb_op op, const char *parameter, fb_argument_place *place) {
     const fb_node_row *row = fb_node_at(graph, node);
     const fb_value_row *args = fb_value_at(graph, row->args);
-    const fb_value_row *kwargs = fb_value_at(graph, row->kwargs);
-    for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) {
+    const fb_value_row *kwargs = row->kwargs.id == FB_VALUE_EMPTY_MAP.id ? NULL : fb_value_at(graph, row->kwargs);
+    for (uint32_t i = 0; kwargs && i + 1 < kwargs->count; i += 2) {
         const char *keyword = fb_text(graph, fb_value_at(graph, kwargs->items[i])->symbol);
         if (!fb_is_keyword_for(keyword, parameter)) continue;
         *place = (fb_argument_place){.is_keyword = true, .keyword = keyword};

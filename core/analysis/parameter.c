@@ -1,15 +1,6 @@
 #include "core/analysis/parameter.h"
 
 #include "core/analysis/view.h"
-#include "core/operators/spelling.h"
-
-const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target) {
-    const fb_op_facts *facts = fb_op_facts_of(op);
-    if (opcode == FB_CALL_MODULE) return facts->forward ? facts->forward : "input";
-    if (opcode == FB_CALL_METHOD && facts->method) return facts->method;
-    bool is_functional = opcode != FB_CALL_METHOD && facts->native && fb_is_spelled(target, FB_FUNCTIONAL);
-    return facts->native && !is_functional ? facts->native : facts->parameters;
-}
 
 const char *fb_parameter_at(const char *list, size_t position) {
     const char *at = list;

@@ -10,9 +10,16 @@
 
 #include "core/graph/graph.h"
 #include "core/operators/op.h"
+#include "core/operators/spelling.h"
 
 /* The list of a module's forward(), of a method, or of the function with that target. */
-const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target);
+static inline const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    if (opcode == FB_CALL_MODULE) return facts->forward ? facts->forward : "input";
+    if (opcode == FB_CALL_METHOD && facts->method) return facts->method;
+    bool is_functional = opcode != FB_CALL_METHOD && facts->native && fb_is_spelled(target, FB_FUNCTIONAL);
+    return facts->native && !is_functional ? facts->native : facts->parameters;
+}
 /* True if one of the operator's lists has the parameter, under that name. */
 bool fb_op_has_parameter(fb_op op, const char *name);
 
