@@ -37,10 +37,6 @@ void fb_buffer_string(fb_buffer *buffer, const char *text) {
     fb_buffer_append(buffer, text, strlen(text));
 }
 
-void fb_buffer_char(fb_buffer *buffer, char c) {
-    fb_buffer_append(buffer, &c, 1);
-}
-
 /* An integer with at least `width` digits. */
 static void append_padded(fb_buffer *buffer, int64_t value, size_t width) {
     size_t digits = 1;

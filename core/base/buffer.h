@@ -18,7 +18,9 @@ typedef struct fb_buffer {
 char *fb_buffer_reserve(fb_buffer *buffer, size_t extra);
 void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size);
 void fb_buffer_string(fb_buffer *buffer, const char *text);
-void fb_buffer_char(fb_buffer *buffer, char c);
+static inline void fb_buffer_char(fb_buffer *buffer, char c) {
+    if (buffer->size < buffer->capacity || fb_buffer_reserve(buffer, 1)) buffer->data[buffer->size++] = c;
+}
 void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fb_buffer_vprintf(fb_buffer *buffer, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void fb_buffer_int(fb_buffer *buffer, int64_t value);

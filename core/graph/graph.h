@@ -2,8 +2,8 @@
  *
  * Everything is a row in a table, named by a one-member struct around an index; 0 is none. Rows keep their address, so a
  * pointer to one stays valid while the graph lives. Strings are interned as symbols and argument trees as values: both are
- * immutable, and comparing two is comparing two ids, except for lists with nodes in them and maps with nodes or tensors: these
- * are compared by fb_values_equal. Nodes, modules and tensors are doubly linked lists in document order.
+ * immutable, and comparing two is comparing two ids, except for values with nodes or tensors in them: these are compared by
+ * fb_values_equal. Nodes, modules and tensors are doubly linked lists in document order.
  *
  * A graph is read through this header. It is built by document.h and changed by core/rewrite alone, both through build.h.
  * Reading is safe from many threads at once as long as no thread changes the graph.

@@ -166,12 +166,6 @@ static bool add_row(fb_graph *graph, const fb_value_row *row, const fb_value *it
     fb_value_row *added = fb_table_row(&graph->tables.values, *id, FB_RECORD_UNIT);
     *added = *row;
     if (size) memcpy(added->items, items, size);
-    for (uint32_t i = 0; i < row->count; i++) {
-        bool is_own = items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR);
-        const fb_value_row *item = is_own ? NULL : fb_value_at(graph, items[i]);
-        added->has_nodes |= item ? item->has_nodes : (items[i].id & FB_VALUE_IS_NODE) != 0;
-        added->has_tensors |= item ? item->has_tensors : (items[i].id & FB_VALUE_IS_TENSOR) != 0;
-    }
     if (places) fill_places(graph, added, places);
     return true;
 }
@@ -189,11 +183,13 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
     return (fb_value){id};
 }
 
-/* Lists of a call's inputs and maps of a module's tensors have one reader each: to look them up would only cost time. */
-static bool is_for_one_reader(fb_kind kind, const fb_value *items, size_t count) {
-    uint32_t own = kind == FB_MAP ? FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR : FB_VALUE_IS_NODE, bits = 0;
-    for (size_t i = 0; i < count; i++) bits |= items[i].id;
-    return bits & own;
+static void note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
+    for (uint32_t i = 0; i < row->count; i++) {
+        bool is_own = items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR);
+        const fb_value_row *item = is_own ? NULL : fb_value_at(graph, items[i]);
+        row->has_nodes |= item ? item->has_nodes : (items[i].id & FB_VALUE_IS_NODE) != 0;
+        row->has_tensors |= item ? item->has_tensors : (items[i].id & FB_VALUE_IS_TENSOR) != 0;
+    }
 }
 
 static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
@@ -262,7 +258,9 @@ fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb
     }
     if (count > UINT32_MAX) return fb_graph_fail_memory(graph);
     fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id};
-    if (!is_for_one_reader(kind, items, count)) return intern_value(graph, &row, items);
+    note_contents(graph, &row, items);
+    /* A call's arguments, what a module owns and a recipe have one reader each: to look them up would only cost time. */
+    if (!row.has_nodes && !row.has_tensors) return intern_value(graph, &row, items);
     uint32_t id;
     return add_row(graph, &row, items, &id) ? (fb_value){id} : fb_graph_fail_memory(graph);
 }
