@@ -14,6 +14,13 @@ typedef struct fb_edge_row {
     uint32_t next_input;             /* among the user's inputs; also links free edges */
 } fb_edge_row;
 
+/* A text that was interned last from this address, which a constant of the program keeps. */
+typedef struct fb_known_text {
+    const char *text;
+    fb_symbol symbol;
+} fb_known_text;
+#define FB_KNOWN_TEXTS 256U
+
 struct fb_graph {
     fb_graph_tables tables; /* first: graph.h reads them */
     fb_index symbol_index;  /* by text */
@@ -30,6 +37,7 @@ struct fb_graph {
     int64_t opset; /* of ONNX's default domain, or 0 */
     uint64_t seed; /* of the hash tables */
     bool out_of_memory;
+    fb_known_text known[FB_KNOWN_TEXTS]; /* by address */
 };
 
 static inline fb_symbol_row *symbol_row(const fb_graph *graph, fb_symbol symbol) {

@@ -53,8 +53,14 @@ fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     return symbol;
 }
 
+/* Names of passes, operators and members are constants, whose addresses find them. What else was at that address has another
+ * text. */
 fb_symbol fb_intern(fb_graph *graph, const char *text) {
-    return fb_intern_bytes(graph, text, strlen(text));
+    fb_known_text *known = &graph->known[((uintptr_t)text * 0x9e3779b97f4a7c15U) >> 56];
+    if (known->text == text && strcmp(symbol_row(graph, known->symbol)->text, text) == 0) return known->symbol;
+    fb_symbol symbol = fb_intern_bytes(graph, text, strlen(text));
+    if (symbol.id) *known = (fb_known_text){text, symbol};
+    return symbol;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
@@ -242,14 +248,15 @@ static fb_value make_symbol(fb_graph *graph, fb_kind kind, fb_symbol symbol) {
     return row->as_string;
 }
 
+fb_value fb_make_string(fb_graph *graph, const char *text) {
+    fb_symbol symbol = fb_intern(graph, text);
+    return symbol.id ? make_symbol(graph, FB_STRING, symbol) : (fb_value){0};
+}
+
 fb_value fb_make_text(fb_graph *graph, fb_kind kind, const char *bytes, size_t length) {
     if (!has_symbol(kind)) return make_scalar(graph, kind, 0);
     fb_symbol symbol = fb_intern_bytes(graph, bytes, length);
     return symbol.id ? make_symbol(graph, kind, symbol) : (fb_value){0};
-}
-
-fb_value fb_make_string(fb_graph *graph, const char *text) {
-    return fb_make_text(graph, FB_STRING, text, strlen(text));
 }
 
 fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb_value *items, size_t count) {

@@ -220,7 +220,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
     if (fb_rewrite_is_failed(rewrite)) return none;
     fb_symbol target_symbol = fb_intern(graph, target);
     const char *text = target_symbol.id ? make_name(rewrite, opcode, target_symbol) : NULL;
-    fb_symbol name = text ? fb_intern(graph, text) : (fb_symbol){0};
+    fb_symbol name = text ? fb_intern_bytes(graph, text, strlen(text)) : (fb_symbol){0};
     if (!name.id) {
         fb_fail_memory(&rewrite->error);
         return none;
