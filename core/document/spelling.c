@@ -22,6 +22,7 @@ const char *fb_wrong_dotted(const char *text, size_t length) {
 static bool has_control(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c < 0x7F) continue;
         if (c < 0x20 || c == 0x7F) return true;
         if (c == 0xC2 && i + 1 < length && (unsigned char)text[i + 1] < 0xA0) return true;
         if (c == 0xE2 && i + 2 < length &&

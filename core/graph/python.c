@@ -91,7 +91,11 @@ static bool is_ascii_letter(uint32_t code) {
 }
 
 bool fb_python_is_identifier(const char *text, size_t length) {
-    for (size_t at = 0, size; at < length; at += size) {
+    size_t at = 0; /* most are letters of ASCII, digits and bars to the end */
+    while (at < length && (is_ascii_letter((unsigned char)text[at]) || text[at] == '_' ||
+                           (at && text[at] >= '0' && text[at] <= '9')))
+        at++;
+    for (size_t size; at < length; at += size) {
         uint32_t code = fb_utf8_decode(text + at, length - at, &size);
         if (is_ascii_letter(code) || code == '_') continue;
         if (at ? !fb_unicode_continues_identifier(code) : !fb_unicode_starts_identifier(code)) return false;

@@ -11,11 +11,6 @@
 #include "core/base/sort.h"
 #include "core/json/scan.h"
 
-bool fb_json_is(const fb_json *string, const char *text) {
-    size_t length = strlen(text);
-    return string->kind == FB_JSON_STRING && string->count == length && memcmp(string->text, text, length) == 0;
-}
-
 const char *fb_json_kind_name(const fb_json *value) {
     static const char *const names[] = {
         [FB_JSON_NULL] = "null",    [FB_JSON_FALSE] = "a boolean", [FB_JSON_TRUE] = "a boolean", [FB_JSON_INT] = "an integer",

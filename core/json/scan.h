@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
@@ -47,7 +48,10 @@ static inline const fb_json *fb_json_first(const fb_json *container) {
 static inline const fb_json *fb_json_next(const fb_json *value) {
     return value + value->span;
 }
-bool fb_json_is(const fb_json *string, const char *text);
+/* Is it that string? Strings have no NUL in them. */
+static inline bool fb_json_is(const fb_json *string, const char *text) {
+    return string->kind == FB_JSON_STRING && !strncmp(string->text, text, string->count) && !text[string->count];
+}
 /* An integer that is not negative, also when it is written as 3.0. */
 bool fb_json_is_count(const fb_json *value, int64_t *count);
 /* "a string", "an array" … */

@@ -116,7 +116,8 @@ ALL = sorted(transformers_models.TRACED)
 
 @pytest.mark.parametrize("name", ALL if os.environ.get("FOLDBACK_ALL_MODELS") else ["bert", "distilbert", "resnet", "t5"])
 def test_the_quick_way_finds_the_same_shapes(name, monkeypatch):
-    """distilbert names a device, and so goes the other way; the result is the same. No config says how long wav2vec2's sound is."""
+    """distilbert names a device, and so goes the other way; the result is the same. No config says
+    how long wav2vec2's sound is."""
     live = transformers_models.trace(*transformers_models.make(name))
     quick = infer.metas_of(live)
     monkeypatch.setattr(infer, "propagate_on_meta", lambda *_: 1 / 0)
