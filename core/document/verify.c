@@ -208,8 +208,38 @@ static bool mark_owned(checker *check, fb_value map, bool *is_whole) {
     return owns;
 }
 
+/* The same names, and tensors of the same shapes. */
+static bool own_alike(const fb_graph *graph, fb_value one_map, fb_value other_map) {
+    const fb_value_row *one = fb_value_at(graph, one_map), *other = fb_value_at(graph, other_map);
+    bool are_alike = one->count == other->count;
+    for (uint32_t i = 0; are_alike && i < one->count; i += 2) {
+        const fb_value_row *a = fb_value_at(graph, one->items[i + 1]), *b = fb_value_at(graph, other->items[i + 1]);
+        are_alike =
+            one->items[i].id == other->items[i].id && a->kind == b->kind &&
+            (a->kind != FB_TENSOR || fb_tensor_at(graph, a->tensor)->shape.id == fb_tensor_at(graph, b->tensor)->shape.id);
+    }
+    return are_alike;
+}
+
+enum { RIGHT_MODULES = 64 };
+
+/* Checks the config against the tensors, unless a module in `right` with the same ones was checked before. */
+static void check_config(checker *check, fb_module module, size_t position, fb_module right[RIGHT_MODULES]) {
+    const fb_graph *graph = check->graph;
+    const fb_module_row *row = fb_module_at(graph, module);
+    fb_module *before = &right[row->config.id % RIGHT_MODULES];
+    const fb_module_row *other = before->id ? fb_module_at(graph, *before) : NULL;
+    if (other && other->type.id == row->type.id && other->config.id == row->config.id &&
+        own_alike(graph, other->parameters, row->parameters) && own_alike(graph, other->buffers, row->buffers))
+        return;
+    size_t errors = check->errors->total;
+    fb_module_check(graph, module, position, check->errors);
+    if (check->errors->total == errors) *before = module;
+}
+
 static void check_modules(checker *check) {
     const fb_graph *graph = check->graph;
+    fb_module right[RIGHT_MODULES] = {{0}};
     uint32_t list = fb_program_limit(graph);
     size_t position = 0;
     bool has_root = false;
@@ -231,7 +261,7 @@ static void check_modules(checker *check) {
             row_error(check, "/modules", position, "", "unused-module",
                       "module \"%s\" is not called, owns no tensor and no attributes, and is not a nested program", path);
         }
-        if (is_whole) fb_module_check(graph, m, position, check->errors);
+        if (is_whole) check_config(check, m, position, right);
     }
     if (!has_root) fb_errors_add(check->errors, "missing-root", "/modules", "the root module, whose path is \"\", is missing");
 }

@@ -92,8 +92,8 @@ static bool is_ascii_letter(uint32_t code) {
 
 bool fb_python_is_identifier(const char *text, size_t length) {
     size_t at = 0; /* most are letters of ASCII, digits and bars to the end */
-    while (at < length && (is_ascii_letter((unsigned char)text[at]) || text[at] == '_' ||
-                           (at && text[at] >= '0' && text[at] <= '9')))
+    while (at < length &&
+           (is_ascii_letter((unsigned char)text[at]) || text[at] == '_' || (at && text[at] >= '0' && text[at] <= '9')))
         at++;
     for (size_t size; at < length; at += size) {
         uint32_t code = fb_utf8_decode(text + at, length - at, &size);
