@@ -373,8 +373,7 @@ static bool decode_rest(pt_model *m, const fb_json *root) {
         fb_json_canonical(member(signature, members[i][0]), &flattening);
     }
     m->flattening = pt_keep(m, &flattening);
-    if (!verifiers || !verifiers->count) return pt_bad(m, m->program_file.name, "the verifiers are missing");
-    m->is_core = !fb_json_is(fb_json_first(verifiers), "TRAINING");
+    if (verifiers && verifiers->count && !(m->dialect = text_of(m, fb_json_first(verifiers)))) return false;
     return m->producer && m->flattening;
 }
 

@@ -219,9 +219,9 @@ typedef struct pt_model {
     const char *name;
     pt_file program_file, weights_file, constants_file;
     pt_specs input_specs, output_specs;
-    const char *producer;       /* "torch.export 2.13.0" */
-    const char *flattening;     /* members of metadata: how nested arguments and results are made flat */
-    bool is_core;               /* of core ATen: what nothing reads is left out */
+    const char *producer;   /* "torch.export 2.13.0" */
+    const char *flattening; /* members of metadata: how nested arguments and results are made flat */
+    const char *dialect; /* which calls it may have: "TRAINING", or of core ATen, whose calls that nothing reads are left out */
     pt_keys weights, constants; /* by owner, indexes of tensors */
     pt_tensor *tensors;
     uint32_t tensor_count;

@@ -318,7 +318,8 @@ static void put_metadata(pt_model *m, fb_buffer *out) {
 
 bool pt_write_document(pt_model *m, fb_buffer *out) {
     pt_program *p = m->programs[0];
-    if (m->is_core && !pt_remove_dead(m, p)) return false;
+    if (!m->dialect) return pt_bad(m, m->program_file.name, "the verifiers are missing");
+    if (strcmp(m->dialect, "TRAINING") != 0 && !pt_remove_dead(m, p)) return false;
     look_at_calls(m, p);
     if (!pt_make_modules(m) || !pt_place_tensors(m)) return false;
     look_at_weights(m, p);
