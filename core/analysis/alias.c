@@ -2,6 +2,7 @@
 #include "core/analysis/alias.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/analysis/usage.h"
 #include "core/analysis/view.h"
@@ -195,6 +196,7 @@ static void add_call(builder *b, const fb_node_row *row) {
     const fb_graph *graph = b->alias->graph;
     fb_node node = {b->node};
     fb_effects effects = fb_op_effects(graph, node);
+    if (memcmp(&effects, &(fb_effects){0}, sizeof effects) == 0) return; /* as most calls have none */
     b->is_written = effects.mutates_input && !only_reads(b);
     if (effects.is_unknown) touch_all_inputs(b);
     else if (effects.may_alias_input || effects.mutates_input) touch_first_argument(b);
