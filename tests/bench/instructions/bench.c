@@ -1,5 +1,7 @@
 /* Does one kind of work: bench WORK TIMES. tests/bench/instructions/count counts the instructions of twice and of once, so that
- * what the process costs besides is left out. Without arguments it lists the kinds of work.
+ * what the process costs besides is left out. Without arguments it lists the kinds of work that are counted; --large lists
+ * those that are timed alone, on large documents. --bytes prints the bytes a node of a document and of what three passes make
+ * of it.
  *
  * bench FILE prints the shortest time of three that the three passes take in memory on a document, in ms, and the most memory
  * that this took, in KiB (tests/bench/peers/sizes.py). */
@@ -56,25 +58,50 @@ static void undo(void *context) {
     fb_bench_subject_free(&edit);
 }
 
+enum { SMALL = 10000, LARGE = 100000 }; /* nodes */
+
 static const struct work {
-    const char *name, *file, *passes;
+    const char *name, *file; /* NULL: blocks (three passes) or layers (`inference`) of `nodes` nodes */
+    long nodes;
+    const char *passes;
     void (*work)(void *context);
 } works[] = {
-    {"libraries", bert, FB_BENCH_PASSES, libraries},
-    {"read", bert, FB_BENCH_PASSES, fb_bench_read},
-    {"write", bert, FB_BENCH_PASSES, fb_bench_write},
-    {"passes", bert, FB_BENCH_PASSES, fb_bench_passes_verify_code},
-    {"inference", NULL, inference, fb_bench_passes},
-    {"undo", bert, FB_BENCH_PASSES, undo},
-    {"validate", tiny, FB_BENCH_PASSES, fb_bench_validate_rewrites},
+    {"libraries", bert, 0, FB_BENCH_PASSES, libraries},
+    {"read", bert, 0, FB_BENCH_PASSES, fb_bench_read},
+    {"write", bert, 0, FB_BENCH_PASSES, fb_bench_write},
+    {"passes", bert, 0, FB_BENCH_PASSES, fb_bench_passes_verify_code},
+    {"inference", NULL, 2000, inference, fb_bench_passes},
+    {"undo", bert, 0, FB_BENCH_PASSES, undo},
+    {"validate", tiny, 0, FB_BENCH_PASSES, fb_bench_validate_rewrites},
+    {"read-small", NULL, SMALL, FB_BENCH_PASSES, fb_bench_read},
+    {"read-large", NULL, LARGE, FB_BENCH_PASSES, fb_bench_read},
+    {"passes-small", NULL, SMALL, FB_BENCH_PASSES, fb_bench_passes},
+    {"passes-large", NULL, LARGE, FB_BENCH_PASSES, fb_bench_passes},
+    {"inference-small", NULL, SMALL, inference, fb_bench_passes},
+    {"inference-large", NULL, LARGE, inference, fb_bench_passes},
 };
 
-static int do_times(const struct work *work, long times) {
+static fb_subject subject_of(const struct work *work) {
     fb_buffer document = {0};
     if (work->file) fb_bench_read_file(work->file, &document);
-    else fb_bench_layers(&document, 2000);
-    fb_subject s = fb_bench_subject(document, work->passes);
+    else if (work->passes == inference) fb_bench_layers(&document, (size_t)work->nodes);
+    else fb_bench_blocks(&document, (size_t)work->nodes);
+    return fb_bench_subject(document, work->passes);
+}
+
+static int do_times(const struct work *work, long times) {
+    fb_subject s = subject_of(work);
     while (times-- > 0) work->work(&s);
+    fb_bench_subject_free(&s);
+    return 0;
+}
+
+static int print_bytes(void) {
+    fb_subject s = subject_of(&(struct work){.nodes = LARGE, .passes = FB_BENCH_PASSES});
+    fb_graph *result = result_of(&s.composition, s.graph);
+    size_t nodes = fb_node_count(s.graph);
+    printf("%zu %zu\n", fb_graph_bytes(s.graph) / nodes, fb_graph_bytes(result) / nodes);
+    fb_graph_free(result);
     fb_bench_subject_free(&s);
     return 0;
 }
@@ -104,10 +131,12 @@ static int time_passes(const char *file) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 2) return time_passes(arguments[1]);
+    bool lists_large = count == 2 && strcmp(arguments[1], "--large") == 0;
+    if (count == 2 && strcmp(arguments[1], "--bytes") == 0) return print_bytes();
+    if (count == 2 && !lists_large) return time_passes(arguments[1]);
     for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
-        if (count < 2) puts(works[i].name);
+        if (count < 3 && (works[i].nodes >= SMALL) == lists_large) puts(works[i].name);
         else if (count == 3 && strcmp(works[i].name, arguments[1]) == 0) return do_times(&works[i], atol(arguments[2]));
     }
-    return count < 2 ? 0 : 2;
+    return count < 3 ? 0 : 2;
 }
