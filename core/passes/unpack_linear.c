@@ -28,9 +28,9 @@ typedef struct surroundings {
 } surroundings;
 
 static bool find(const fb_graph *g, fb_node n, surroundings *s) {
-    if (fb_node_at(g, n)->user_count != 1 || fb_op_is(g, n, FB_OP_LINEAR)) return false;
-    bool is_found =
-        fb_linear_at(g, n, &s->linear) && s->linear.input.id && s->linear.weight_factor == 1 && s->linear.bias_factor == 1;
+    if (fb_node_at(g, n)->user_count != 1) return false;
+    bool is_found = fb_linear_at(g, n, &s->linear) && s->linear.form >= FB_LINEAR_GEMM && s->linear.input.id &&
+                    s->linear.weight_factor == 1 && s->linear.bias_factor == 1;
     if (!is_found) return false;
     fb_node reader = fb_edge_user(g, fb_user_first(g, n));
     if (!fb_rearrange_at(g, s->linear.input, &s->before) || s->before.form != FB_REARRANGE_RESHAPE) return false;
