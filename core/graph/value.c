@@ -126,7 +126,7 @@ static void fill_places(const fb_graph *graph, const fb_value_row *row, uint32_t
 }
 
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
-    if (!map.id) return map;
+    if (!map.id || map.id == FB_VALUE_EMPTY_MAP.id) return (fb_value){0};
     const fb_value_row *row = fb_value_at(graph, map);
     size_t length = strlen(key);
     uint32_t places = places_of(row);
