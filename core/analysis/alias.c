@@ -14,7 +14,7 @@
  * like, which are written by what switches them. */
 struct fb_alias {
     const fb_graph *graph;
-    uint32_t *parent;
+    uint32_t *parent; /* NULL: nothing is written, and who shares memory was not asked yet */
     uint32_t nodes, tensors;
     uint32_t *write_start; /* by root: its writes are writes[write_start[r] .. write_start[r + 1]], ordinals in order; NULL: the
                               graph writes nothing, as most do */
@@ -338,12 +338,45 @@ static bool build(builder *b, const fb_usage *usage, fb_work *work) {
     return !b->out_of_memory && sort_writes(b);
 }
 
-fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *work) {
+/* Certainly: a graph without nested programs in which no call writes, does anything unknown or switches a mode. */
+static bool writes_nothing(const fb_graph *graph, fb_work *work) {
+    bool is_quiet = fb_program_limit(graph) == FB_MAIN_PROGRAM.id + 1;
+    for (fb_tensor t = fb_first_tensor(graph); t.id && is_quiet; t = fb_tensor_at(graph, t)->next)
+        is_quiet = !fb_tensor_is_carried(graph, t);
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && is_quiet; n = fb_next_node(graph, n)) {
+        fb_effects effects = fb_op_effects(graph, n);
+        is_quiet = fb_work_goes_on(work, 4) && !effects.is_unknown && !effects.mutates_input && !effects.mutates_module &&
+                   !effects.has_effect;
+    }
+    return is_quiet;
+}
+
+static fb_alias *new_alias(const fb_graph *graph) {
     fb_alias *alias = calloc(1, sizeof *alias);
     if (!alias) return NULL;
     alias->graph = graph;
     alias->nodes = fb_node_limit(graph) + 1;
     alias->tensors = fb_tensor_limit(graph) + 1;
+    return alias;
+}
+
+fb_alias *fb_alias_new_for_writes(const fb_graph *graph, const fb_usage *usage, fb_work *work) {
+    fb_alias *alias = new_alias(graph);
+    if (!alias || writes_nothing(graph, work) || fb_alias_complete(alias, usage, work)) return alias;
+    fb_alias_free(alias);
+    return NULL;
+}
+
+fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *work) {
+    fb_alias *alias = new_alias(graph);
+    if (!alias || fb_alias_complete(alias, usage, work)) return alias;
+    fb_alias_free(alias);
+    return NULL;
+}
+
+bool fb_alias_complete(fb_alias *alias, const fb_usage *usage, fb_work *work) {
+    if (alias->parent) return true;
+    const fb_graph *graph = alias->graph;
     uint32_t elements = element_count(alias);
     alias->parent = malloc((size_t)elements * sizeof *alias->parent);
     builder b = {
@@ -361,9 +394,12 @@ fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *wo
     free(b.is_number);
     free(b.is_nested);
     free(b.is_quiet);
-    if (ok) return alias;
-    fb_alias_free(alias);
-    return NULL;
+    if (ok) return true;
+    free(alias->parent);
+    free(alias->write_start);
+    free(alias->writes);
+    alias->parent = alias->write_start = alias->writes = NULL;
+    return false;
 }
 
 /* ---- queries --------------------------------------------------------------------------------------------------------- */
@@ -380,16 +416,18 @@ static uint32_t writes_before(const fb_alias *alias, uint32_t root, uint32_t lim
     return low - start;
 }
 
-static bool is_written_between(const fb_alias *alias, uint32_t root, uint32_t after, uint32_t before) {
-    return alias->write_start && after < before && writes_before(alias, root, before) > writes_before(alias, root, after + 1);
+static bool is_written_between(const fb_alias *alias, uint32_t element, uint32_t after, uint32_t before) {
+    if (!alias->write_start || after >= before) return false;
+    uint32_t root = root_of(alias, element);
+    return writes_before(alias, root, before) > writes_before(alias, root, after + 1);
 }
 
 bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, uint32_t before) {
-    return is_written_between(alias, root_of(alias, value.id), after, before);
+    return is_written_between(alias, value.id, after, before);
 }
 
 bool fb_mode_switched_between(const fb_alias *alias, uint32_t after, uint32_t before) {
-    return is_written_between(alias, root_of(alias, mode(alias)), after, before);
+    return is_written_between(alias, mode(alias), after, before);
 }
 
 bool fb_any_is_mutated(const fb_alias *alias) {
@@ -411,8 +449,10 @@ uint32_t fb_memory_limit(const fb_alias *alias) {
 }
 
 const uint32_t *fb_writes_of(const fb_alias *alias, fb_node value, uint32_t *count) {
+    *count = 0;
+    if (!alias->write_start) return NULL;
     uint32_t root = root_of(alias, value.id);
-    *count = alias->write_start ? alias->write_start[root + 1] - alias->write_start[root] : 0;
+    *count = alias->write_start[root + 1] - alias->write_start[root];
     return *count ? alias->writes + alias->write_start[root] : NULL;
 }
 

@@ -14,6 +14,9 @@ typedef struct fb_alias fb_alias;
 
 /* `usage` is of the same graph and only read now. NULL when memory is out. */
 fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *work); /* NULL: fb_work_failed says why */
+/* The same for questions about writes and modes alone; fb_alias_complete adds who shares memory, which takes longer. */
+fb_alias *fb_alias_new_for_writes(const fb_graph *graph, const fb_usage *usage, fb_work *work);
+bool fb_alias_complete(fb_alias *analysis, const fb_usage *usage, fb_work *work); /* false: fb_work_failed says why */
 void fb_alias_free(fb_alias *analysis);
 
 /* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */
@@ -26,7 +29,7 @@ bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
 bool fb_any_is_mutated(const fb_alias *analysis); /* a value or a tensor of the graph */
 bool fb_tensor_is_written(const fb_alias *analysis, fb_tensor tensor);
-/* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. */
+/* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. Of a complete analysis. */
 uint32_t fb_memory_of(const fb_alias *analysis, fb_node value);
 uint32_t fb_memory_limit(const fb_alias *analysis);
 /* The ordinals of the nodes that write the value's memory, ascending. */

@@ -193,7 +193,7 @@ static bool is_pairing_refused(fb_matcher *m, const fb_fold *fold, const fb_node
  * other. */
 static bool is_mode_switched(fb_matcher *m, const fb_layer *first, const fb_layer *second) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     for (fb_node n = fb_layer_first_call(m->usage, second); alias && n.id; n = fb_layer_next_call(m->usage, second, n)) {
         fb_node source = fold_source(g, first, second, n, NULL);
         if (fb_mode_switched_between(alias, fb_node_at(g, source)->ordinal, fb_node_at(g, n)->ordinal)) return true;
@@ -204,7 +204,7 @@ static bool is_mode_switched(fb_matcher *m, const fb_layer *first, const fb_laye
 /* Nor write to what the first reads: without the BatchNorm the second reads it later. */
 static bool is_input_mutated(fb_matcher *m, const fb_layer *first, const fb_layer *second) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     for (fb_node n = fb_layer_first_call(m->usage, second); alias && n.id; n = fb_layer_next_call(m->usage, second, n)) {
         fb_node norm = fold_source(g, first, second, n, NULL), input = fb_layer_input(g, first, norm);
         if (!input.id) return true;

@@ -97,7 +97,7 @@ fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
                              "its weights belong to a module that is called as a whole too, which the change would reach"};
     if (fb_module_readers(m->usage, owner) > MAX_READERS && !fb_dialect_facts_of(m->graph)->has_one_owner)
         return (fb_obstacle){"crowded-module", "what owns its weights is read by too many nodes for each to be given its own"};
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (!alias) return FB_OUT_OF_MEMORY;
     return fb_is_mutated(alias, read) ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;
 }

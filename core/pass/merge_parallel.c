@@ -75,7 +75,7 @@ static fb_node layer_of(const reader *r) {
 /* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[EPOCH]; and
  * those between which a mode is switched, in key[MODE]. The candidates are in their order. */
 static void number_epochs(fb_matcher *m, fb_node shared, candidate *candidates, size_t count) {
-    const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
+    const fb_alias *alias = count ? fb_matcher_writes(m) : NULL;
     for (size_t i = 1; alias && i < count; i++) {
         uint32_t before = fb_node_at(m->graph, layer_of(candidates[i - 1].reader))->ordinal;
         uint32_t now = fb_node_at(m->graph, layer_of(candidates[i].reader))->ordinal;
@@ -352,7 +352,7 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_host *host) {
         return (fb_obstacle){"dtype", "its weight and its bias have different dtypes"};
     fb_obstacle stands = fb_layer_obstacle(m, layer);
     if (stands.code) return stands;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (alias && fb_needs_contiguous(g, alias, layer->call, row_of(g, host)))
         return (fb_obstacle){"needs-contiguous",
                              "a reader of its result may need it contiguous, which a slice of a wider result is not"};
@@ -504,7 +504,7 @@ static int by_ordinal(const void *a, const void *b) {
 /* Why a layer that reads one of the views does not read what the others read. */
 static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, const reader *r) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_node view = t->views[r->view];
     uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal;
     if (!alias) return FB_NO_OBSTACLE;

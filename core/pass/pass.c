@@ -94,10 +94,21 @@ void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nod
     fb_refuse(matcher, obstacle.code, nodes, count, "%s", obstacle.detail);
 }
 
+static const fb_alias *alias_of(fb_matcher *matcher, bool is_complete) {
+    fb_alias *alias = *matcher->alias;
+    if (!alias) alias = (is_complete ? fb_alias_new : fb_alias_new_for_writes)(matcher->graph, matcher->usage, matcher->work);
+    *matcher->alias = alias;
+    if (alias && (!is_complete || fb_alias_complete(alias, matcher->usage, matcher->work))) return alias;
+    matcher->failed = true;
+    return NULL;
+}
+
 const fb_alias *fb_matcher_alias(fb_matcher *matcher) {
-    if (!*matcher->alias) *matcher->alias = fb_alias_new(matcher->graph, matcher->usage, matcher->work);
-    if (!*matcher->alias) matcher->failed = true;
-    return *matcher->alias;
+    return alias_of(matcher, true);
+}
+
+const fb_alias *fb_matcher_writes(fb_matcher *matcher) {
+    return alias_of(matcher, false);
 }
 
 fb_exactness fb_report_exactness(const fb_pass_report *report) {
@@ -130,7 +141,7 @@ fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
         if (fb_is_nested(graph, call))
             return (fb_obstacle){"nested-call", "a nested program calls it too, and nested programs are left alone"};
     }
-    tensor_watch watch = {.alias = fb_matcher_alias(matcher)};
+    tensor_watch watch = {.alias = fb_matcher_writes(matcher)};
     if (!watch.alias) return FB_OUT_OF_MEMORY;
     if (!fb_any_is_mutated(watch.alias)) return FB_NO_OBSTACLE;
     fb_value_visit_tensors(graph, fb_module_at(graph, module)->parameters, watch_tensor, &watch);
@@ -147,7 +158,7 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
         if (ordinal > last) last = ordinal;
     }
     if (first == last) return FB_NO_OBSTACLE;
-    const fb_alias *alias = fb_matcher_alias(matcher);
+    const fb_alias *alias = fb_matcher_writes(matcher);
     bool is_written = !alias;
     for (size_t i = 0; i < count && !is_written; i++) {
         is_written |= fb_mutated_between(alias, calls[i], fb_node_at(graph, calls[i])->ordinal, last);
@@ -161,7 +172,7 @@ fb_obstacle fb_disturbance(fb_matcher *matcher, const fb_node *calls, size_t cou
 }
 
 fb_obstacle fb_gradient_obstacle(fb_matcher *matcher, fb_node value, fb_node call) {
-    const fb_alias *alias = fb_matcher_alias(matcher);
+    const fb_alias *alias = fb_matcher_writes(matcher);
     bool is_written = !alias || fb_mutated_after(alias, value, fb_node_at(matcher->graph, call)->ordinal);
     return is_written ? (fb_obstacle){"mutated", "what PyTorch would keep for the gradient is written in place later"}
                       : FB_NO_OBSTACLE;

@@ -129,6 +129,8 @@ void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nod
 
 /* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
+/* The same for questions about writes and modes alone. */
+const fb_alias *fb_matcher_writes(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */
 bool fb_is_marked(const fb_matcher *matcher, fb_node node);
 

@@ -151,7 +151,7 @@ static bool is_alone(const search *s, fb_tensor tensor) {
 /* Nothing but these layers reads it, by its module or by get_attr, and nothing writes to it. */
 static bool is_within_reach(const search *s, fb_node convolution, fb_tensor tensor) {
     const fb_node_row *row = fb_node_at(s->graph, convolution);
-    const fb_alias *alias = fb_matcher_alias(s->m);
+    const fb_alias *alias = fb_matcher_writes(s->m);
     fb_obstacle why = row->opcode == FB_CALL_MODULE
                           ? fb_module_obstacle(s->m, row->module)
                           : fb_read_obstacle(s->m, fb_call_argument_node(s->graph, convolution, "weight"));
@@ -406,7 +406,7 @@ static void match_image(search *s, fb_node image) {
     size_t count = found.size / sizeof *nodes;
     s->m->failed |= found.failed;
     if (!s->m->failed && count) {
-        fb_obstacle why = obstacle_between(fb_matcher_alias(s->m), image, first, last);
+        fb_obstacle why = obstacle_between(fb_matcher_writes(s->m), image, first, last);
         if (why.code) fb_refuse_for(s->m, why, nodes, count);
         else found_with_weights(s, &found);
     }
@@ -483,7 +483,7 @@ static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     if (!has_convolution(g)) return; /* as most have none, nothing is asked about their memory */
     int version = m->report->pass->version;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_layout_effects *layouts = alias ? fb_layout_effects_new(g, alias, m->work, version) : NULL;
     bool *is_chosen = version > 2 ? plan_array(m, fb_tensor_limit(g), sizeof(bool)) : NULL;
     bool *lies_so = version > 2 ? plan_array(m, fb_node_limit(g), sizeof(bool)) : NULL;

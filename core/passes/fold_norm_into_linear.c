@@ -125,7 +125,7 @@ static fb_obstacle numbers_obstacle(fb_matcher *m, const fb_norm *norm, const fb
 
 static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, const fb_linear *linear) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_node call = linear->node;
     if (!alias) return FB_OUT_OF_MEMORY;
     fb_layer layer = fb_linear_layer(linear);

@@ -304,7 +304,7 @@ static fb_obstacle numbers_obstacle(const fb_graph *g, const scale_fold *fold) {
 
 static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
     bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, fold->host.dtype) != fold->host.dtype;
     fb_obstacle obstacle = fb_bytes_obstacle(g, fold->affine.tensor);
@@ -356,7 +356,7 @@ static fb_obstacle chain_obstacle(const fb_graph *g, const scale_fold *fold) {
 /* Without the constant, the layer reads its input itself, later. */
 static fb_obstacle input_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     const fb_node_row *input = fb_node_at(g, fold->affine.input);
     bool is_addend_of_conv = !fold->host.is_linear && !is_factor(&fold->affine);
     fb_obstacle obstacle = other_readers(g, fold->affine.node, fold->host.layer.call);
@@ -386,7 +386,7 @@ static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
     if (fb_layer_call_count(m->usage, &fold->host.layer) != 1)
         return (fb_obstacle){"shared-module", "the layer is called more than once"};
     if ((obstacle = fb_layer_obstacle(m, &fold->host.layer)).code) return obstacle;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     bool is_switched = !alias || fb_mode_switched_between(alias, a < b ? a : b, a < b ? b : a);
     return is_switched ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the two"}
                        : FB_NO_OBSTACLE;

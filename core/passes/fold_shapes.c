@@ -547,7 +547,7 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_takes(m, NODES_OF_A_VALUE); n = fb_next_node(g, n)) {

@@ -87,7 +87,7 @@ static bool is_product(const fb_graph *g, fb_node node, fb_node *a, fb_node *b) 
 }
 
 static bool bounds_of(fb_matcher *m, fb_node value, fb_node reader, fb_bounds *out) {
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     return alias && fb_bounds_of(m->graph, alias, m->work, value, reader, out);
 }
 
@@ -325,7 +325,7 @@ static fb_obstacle shape_obstacle(const fb_graph *g, const attention *a) {
 static bool has_open_rows(fb_matcher *m, const attention *a) {
     const fb_graph *g = m->graph;
     fb_node read = fb_op_is(g, a->mask, FB_OP_EXPAND) ? fb_value_node(g, fb_first_argument(g, a->mask)) : a->mask;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_tensor tensor;
     if (!alias || !read.id || !fb_reads_constant(g, alias, read, &tensor)) return false;
     const fb_tensor_row *row = fb_tensor_at(g, tensor);
@@ -350,7 +350,7 @@ static bool has_open_rows(fb_matcher *m, const attention *a) {
 /* Is each row open in the first column for certain, as the rows of a causal mask are? In float16 a score that a mask is added
  * to may become infinite. */
 static bool has_open_first_column(fb_matcher *m, const attention *a) {
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_bounds found;
     if (m->report->pass->version < 2 || !alias) return false;
     if (!fb_bounds_of_first_column(m->graph, alias, m->work, a->mask, a->node, &found)) return false;
@@ -413,7 +413,7 @@ static bool is_read_inside(const fb_graph *g, const attention *a, fb_node node) 
 
 static fb_obstacle reader_obstacle(fb_matcher *m, const attention *a) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (!alias) return FB_OUT_OF_MEMORY;
     uint32_t from = fb_node_at(g, a->node)->ordinal, to = from;
     for (size_t i = 0; i < a->count; i++) {

@@ -180,7 +180,7 @@ static fb_obstacle module_obstacle(fb_matcher *m, const fb_layer *layer) {
 
 static fb_obstacle weight_obstacle(fb_matcher *m, const fb_host *host) {
     const fb_layer *layer = &host->layer;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (!alias) return FB_OUT_OF_MEMORY;
     if (host->training) return (fb_obstacle){"training-mode", "PyTorch has no derivative of oneDNN's operator"};
     if (layer->module.id) return module_obstacle(m, layer);
@@ -192,7 +192,7 @@ static fb_obstacle weight_obstacle(fb_matcher *m, const fb_host *host) {
 /* All is computed where the last call was. What the calls before it write is their own. */
 static fb_obstacle disturbance(fb_matcher *m, const found *f) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_node calls[] = {f->layer, f->sum}, last = last_of(f);
     uint32_t end = fb_node_at(g, last)->ordinal;
     for (size_t i = 0; i < 2; i++) {
@@ -259,7 +259,7 @@ static void match_graph(fb_matcher *m) {
     search s = {.m = m, .graph = g};
     while (last.id && !is_candidate(&s, last, &host)) last = fb_node_at(g, last)->previous;
     if (!last.id) return;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_layout_effects *layouts = alias ? fb_layout_effects_new(g, alias, m->work, 3) : NULL;
     s.layouts = layouts;
     s.is_taken = calloc(fb_node_limit(g), sizeof *s.is_taken);

@@ -70,7 +70,7 @@ static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     repeat r;
     if (!find(g, n, &r)) return;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (!alias) return;
     if (fb_is_mutated(alias, n) || fb_is_mutated(alias, r.before.input))
         fb_refuse_node(m, "mutated", n, "the memory that it shows is written in place");

@@ -173,7 +173,7 @@ static int64_t count_of(const fb_graph *g, fb_node node) {
 
 static fb_obstacle obstacle(fb_matcher *m, const rotation *r) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_node factor = fb_value_node(g, r->factor);
     fb_dtype dtype = (fb_dtype)fb_node_at(g, r->input)->dtype;
     int64_t many = count_of(g, r->input), few = count_of(g, factor);

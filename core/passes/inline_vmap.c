@@ -245,7 +245,7 @@ static void check_batch(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     const part *p = &s->parts[node.id];
     uint32_t first = fb_node_at(g, s->at.first)->ordinal, last = fb_node_at(g, s->at.last)->ordinal;
-    if (fb_last_write(fb_matcher_alias(s->m), node) > first)
+    if (fb_last_write(fb_matcher_writes(s->m), node) > first)
         oppose(s, node, "tensor-mutated", "memory that it shares is written in place");
     for (uint32_t e = fb_user_first(g, node); e && !(p->role == LEAVES && p->level == 1); e = fb_user_next(g, e)) {
         if (fb_node_at(g, fb_edge_user(g, e))->ordinal > last)
@@ -300,7 +300,7 @@ static void match_graph(fb_matcher *m) {
         if (!fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL)) continue;
         if (!s.parts) { /* most graphs have no vmap */
             s.parts = fb_arena_alloc(m->arena, size);
-            m->failed |= !s.parts || !fb_matcher_alias(m);
+            m->failed |= !s.parts || !fb_matcher_writes(m);
             if (m->failed) return;
             memset(s.parts, 0, size);
         }

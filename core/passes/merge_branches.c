@@ -311,7 +311,7 @@ static bool is_layout_read(const fb_graph *g, const sum *s) {
 /* The values between x and y, and what may happen to them. */
 static fb_obstacle values_obstacle(fb_matcher *m, const sum *s) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     uint32_t first = fb_node_at(g, s->node)->ordinal, last = first;
     for (size_t i = 0; i < s->count; i++) {
         const branch *b = &s->branches[i];

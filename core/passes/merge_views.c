@@ -112,7 +112,7 @@ static bool expanded_view(const fb_graph *g, fb_node expand, fb_rearrange *view)
 
 static void match_expand(fb_matcher *m, fb_node expand, const fb_rearrange *view) {
     const fb_node nodes[] = {expand, view->node};
-    if (fb_is_mutated(fb_matcher_alias(m), expand)) fb_refuse_for(m, IS_MUTATED, nodes, 2);
+    if (fb_is_mutated(fb_matcher_writes(m), expand)) fb_refuse_for(m, IS_MUTATED, nodes, 2);
     else fb_match_found(m, nodes, 2);
 }
 
@@ -146,7 +146,7 @@ static bool may_have_one(const fb_graph *g, fb_node node) {
 /* `copies`: one of a chain of permutations, between two others, copies. */
 static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin, bool copies) {
     const fb_graph *g = m->graph;
-    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin)) return IS_MUTATED;
+    if (fb_is_mutated(fb_matcher_writes(m), last->node) || fb_is_mutated(fb_matcher_writes(m), origin)) return IS_MUTATED;
     if (!is_ordered(last) && !copies) return FB_NO_OBSTACLE; /* as before, nothing is copied */
     if (is_ordered(last) && !has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
         return (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are recorded as numbers"};

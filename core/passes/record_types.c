@@ -112,7 +112,7 @@ static void try_all(fb_matcher *m, const fb_alias *alias, fb_rewrite *trial, con
 }
 
 static void match_graph(fb_matcher *m) {
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     if (!alias) return;
     fb_rewrite *trial = fb_rewrite_begin_trial(m->graph, m->signature);
     bool *is_index = calloc(fb_node_limit(m->graph), sizeof *is_index);

@@ -63,7 +63,7 @@ static void match(fb_matcher *m, fb_node n) {
     surroundings s;
     if (!find(g, n, &s)) return;
     fb_layer layer = fb_linear_layer(&s.linear);
-    const fb_alias *alias = fb_matcher_alias(m);
+    const fb_alias *alias = fb_matcher_writes(m);
     fb_obstacle obstacle = fb_layer_obstacle(m, &layer);
     uint32_t from = fb_node_at(g, s.before.node)->ordinal, to = fb_node_at(g, n)->ordinal;
     if (!alias || fb_is_marked(m, n)) return;

@@ -309,7 +309,7 @@ static bool node_holds(const fb_rule_condition *condition, fb_matcher *matcher, 
     case FB_WHERE_TRAINING: return is_training(graph, row) == condition->is_true;
     case FB_WHERE_KIND: return row->opcode == condition->rank;
     case FB_WHERE_MUTATED: {
-        const fb_alias *alias = fb_matcher_alias(matcher);
+        const fb_alias *alias = fb_matcher_writes(matcher);
         return alias && fb_is_mutated(alias, node) == condition->is_true;
     }
     default: break;
