@@ -341,6 +341,7 @@ def test_webhooks_of_both_sides(both, listening):
         both.client.put_version(both.model, version, graph=graph)
     both.client.deploy(both.model, "champion", "1", who="ci")
     wait_until(lambda: both.registry.get_registered_model(both.model).aliases.get("champion") == "1")
+    wait_until(lambda: len(both.registry.search_model_versions(f"name = '{both.model}'")) == 2)
     both.registry.set_registered_model_alias(both.model, "champion", "2")
     wait_until(lambda: both.client.alias(both.model, "champion")["version"] == "2")
     both.registry.delete_registered_model_alias(both.model, "champion")
