@@ -13,7 +13,7 @@
 #include "core/base/sha256.h"
 #include "server/database/ulid.h"
 
-/* ---- Where the bytes of blobs and uploads are in the data folder, and how a file gets from uploads/ to blobs/ ------------ */
+/* ---- places of blobs and uploads in the data folder, and the way from uploads/ to blobs/ ------------------------------- */
 
 #define FB_UPLOADS_FOLDER "uploads"
 #define FB_BLOBS_FOLDER "blobs"
