@@ -37,7 +37,7 @@ typedef struct fb_operand {
 fb_operand fb_operand_of(const fb_graph *graph, fb_value value);
 /* By parameter; of a module a parameter or buffer of that name as well. */
 fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter);
-/* How many parameters can have an operand at most: as many as there are arguments, or, of a module, any number. */
+/* The most parameters that can have an operand: as many as there are arguments, or, of a module, any number. */
 size_t fb_operand_limit(const fb_shape_call *call);
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ static inline fb_node fb_arg_node(const fb_graph *graph, fb_node node, size_t in
 static inline bool fb_is_absent(const fb_graph *graph, fb_value argument) {
     return !argument.id || fb_value_kind(graph, argument) == FB_NONE;
 }
-/* How many arguments a call is given, by position or keyword. */
+/* The number of arguments of a call, by position or keyword. */
 static inline size_t fb_argument_count(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     return fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2;
@@ -89,7 +89,7 @@ static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
-/* How many dimensions a node's value has; -1: it is not recorded, or there is no node. */
+/* The number of dimensions of a node's value; -1 where none is recorded, or without a node. */
 static inline int fb_node_rank(const fb_graph *graph, fb_node node) {
     return node.id ? fb_shape_rank(graph, fb_node_at(graph, node)->shape) : -1;
 }

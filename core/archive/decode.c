@@ -358,7 +358,7 @@ static bool decode_config(pt_model *m, pt_file *file) {
     return ok;
 }
 
-/* How nested arguments and results are made flat, and which calls the program may have. */
+/* The flattening of nested arguments and results, and the dialect of the calls. */
 static bool decode_rest(pt_model *m, const fb_json *root) {
     const fb_json *version = member(root, "torch_version"), *verifiers = member(root, "verifiers");
     const fb_json *calls = member(member(root, "graph_module"), "module_call_graph");

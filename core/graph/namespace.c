@@ -128,9 +128,11 @@ static bool is_given(const fb_namespace *names, const char *text, size_t length)
     uint64_t number;
     if (!has_number(text, length, &size, &number)) return false;
     uint32_t step, base = find(names, text, size, hash_of(names, text, size), &step);
-    const char *digits = text + size + 1;
-    return base && is_without_entry(entry_at(names, base), number) && digits[0] != '0' &&
-           strspn(digits, "0123456789") >= length - size - 1;
+    if (!base || !is_without_entry(entry_at(names, base), number) || text[size + 1] == '0') return false;
+    for (size_t i = size + 1; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9') return false; /* digits of another script */
+    }
+    return true;
 }
 
 /* 0 when memory is out. */

@@ -1,4 +1,4 @@
-/* Where the bytes of a blob are put in the data folder. */
+/* Paths and files of blobs in the data folder. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -128,7 +128,7 @@ fb_status fb_bucket_remove(fb_bucket *bucket, const char *digest, fb_error *erro
 /* FB_CONFLICT "blobs-taken" when the bucket is another store's by now: then nothing in it is to be removed. */
 fb_status fb_bucket_check_owner(const fb_bucket *bucket, fb_error *error);
 
-/* What a store has of blobs besides their rows. */
+/* The state of blobs in a store, besides their rows. */
 typedef struct fb_blob_files {
     int folder;                  /* the data folder, for paths within it */
     fb_bucket *bucket;           /* or NULL */
