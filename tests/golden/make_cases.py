@@ -3,8 +3,8 @@
 Usage: make_cases.py FOLDER. Standard library only.
 
 Cases come from the programs beside this one: <Pass>/cases.py, and cases_<what>.py of several passes. Each has a function
-cases(), which says by hand what each pass has to apply and to refuse. Folders here that have a before.json are cases as they
-are.
+cases(), which says by hand what each pass has to apply and to refuse. <Pass>/<case>.json is a case that was written by hand:
+"passes", "refused", "before", and its result, "after".
 tests/unit/test_golden.c runs them all, and says where the results are.
 """
 import importlib
@@ -236,9 +236,10 @@ def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
 
 def main(folder):
     FOLDER.path = pathlib.Path(folder)
-    for path in sorted(HERE.glob("*/*/before.json")):
-        for file in path.parent.iterdir():
-            FOLDER.write(f"{path.parent.parent.name}/{path.parent.name}", file.name, file.read_text(encoding="utf-8"))
+    for path in sorted(HERE.glob("*/*.json")):
+        parts = json.loads(path.read_text(encoding="utf-8"))
+        for part in parts.keys() - {"after"}:
+            beside(f"{path.parent.name}/{path.stem}", f"{part}.json", parts[part])
     for path in sorted([*HERE.glob("*/cases.py"), *HERE.glob("cases_*.py")]):
         name = ".".join(path.relative_to(HERE).with_suffix("").parts)
         importlib.import_module(name).cases()

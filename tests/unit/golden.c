@@ -15,14 +15,14 @@
 
 enum { TRAPS = 40 };
 
-char *golden_path(const char *below, const golden *g, const char *file) {
+char *golden_path(const golden *g, const char *file) {
     fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s/%s", below, g->name, file);
+    fb_buffer_printf(&path, "%s/%s/%s", GOLDEN_FOLDER, g->name, file);
     return fb_buffer_take(&path, NULL);
 }
 
 char *golden_file(const golden *g, const char *file, size_t *size) {
-    char *path = golden_path(GOLDEN_FOLDER, g, file), *text = NULL;
+    char *path = golden_path(g, file), *text = NULL;
     *size = 0;
     if (access(path, R_OK) == 0) text = read_file(path, size);
     free(path);

@@ -10,18 +10,17 @@
 #define GOLDEN_SOURCES "tests/golden" /* what is committed of them */
 
 typedef struct golden {
-    char *name;        /* "MergeLinears/trap-18-no-bias" */
-    bool is_hand_made; /* its whole folder is committed */
-    fb_span expected;  /* otherwise: its section of expected.diff, if it has one */
+    char *name;       /* "MergeLinears/trap-18-no-bias" */
+    char *hand_made;  /* the path of its file, if it was written by hand */
+    fb_span expected; /* otherwise: its section of expected.diff, if it has one */
     fb_graph *before;
     char before_id[FB_ID_LENGTH + 1];
     fb_composition passes;
     bool update;
 } golden;
 
-/* The path of a file in the case's folder below one of the two; what is in a file of the first; NULL when it has none. The
- * caller's to free. */
-char *golden_path(const char *below, const golden *g, const char *file);
+/* The path of a file in the case's folder; what is in it, or NULL when it has none. The caller's to free. */
+char *golden_path(const golden *g, const char *file);
 char *golden_file(const golden *g, const char *file, size_t *size);
 void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what);
 

@@ -1,8 +1,8 @@
 /* Golden cases. `make golden` writes each as a folder build/golden/<Pass>/<case>: before.json, passes.json, refused.json (what
  * each pass applies and refuses), and of some signatures.json and numbers.json (golden.h). The results are committed:
  *
- *   tests/golden/<Pass>/expected.diff       what each case changes, as text, and the id of its result, which no other bytes
- * have tests/golden/<Pass>/<case>/after.json   the result of a case that was written by hand
+ *   tests/golden/<Pass>/expected.diff   what each case changes, as text, and the id of its result, which no other bytes have
+ *   tests/golden/<Pass>/<case>.json     a case that was written by hand, with its result: "after", if that is not "before"
  *
  * UPDATE=1 writes both; then git's difference is reviewed. */
 #include "tests/unit/checks.h"
@@ -26,8 +26,10 @@
 #include "tests/unit/rules.h"
 #include "tests/unit/run_tests.h"
 
-#define SECTION "diff "    /* begins a case's section of expected.diff */
-#define FOUND "found.diff" /* the section that a case writes under UPDATE=1, in its folder */
+#define SECTION "diff "          /* begins a case's section of expected.diff */
+#define FOUND "found.diff"       /* the section that a case writes under UPDATE=1, in its folder */
+#define AFTER ",\n  \"after\": " /* the last member of a case that was written by hand */
+#define END "\n}\n"
 
 static void write_file(const char *path, const fb_buffer *text) {
     FILE *out = fopen(path, "wb");
@@ -192,19 +194,59 @@ static bool preserves_computation(const fb_run *run) {
     return true;
 }
 
-/* The whole result of a case that was written by hand. */
+/* The start of the first line in which `got` differs. */
+static size_t line_that_differs(const char *wanted, const char *got) {
+    size_t line = 0;
+    for (size_t i = 0; got[i] && got[i] == wanted[i]; i++) {
+        if (got[i] == '\n') line = i + 1;
+    }
+    return line;
+}
+
+static void start_line(size_t depth, fb_buffer *out) {
+    fb_buffer_printf(out, "\n%*s", (int)(2 * depth), "");
+}
+
+/* A document, which is written without spaces, as a member of a case: each node, module and tensor is a line. */
+static void write_spread(const fb_buffer *document, fb_buffer *out) {
+    enum { LINES = 3 }; /* a value that is deeper stays in its line */
+    const char *text = document->data;
+    size_t depth = 1;
+    bool in_string = false;
+    for (size_t i = 0; i < document->size; i++) {
+        char c = text[i], next = i + 1 < document->size ? text[i + 1] : '\0';
+        if (c == '"') in_string = !in_string;
+        bool opens = !in_string && (c == '{' || c == '['), closes = !in_string && (c == '}' || c == ']');
+        depth -= closes;
+        if (closes && depth < LINES && text[i - 1] != '{' && text[i - 1] != '[') start_line(depth, out);
+        fb_buffer_char(out, c);
+        depth += opens;
+        if (in_string && c == '\\') fb_buffer_char(out, text[++i]);
+        else if (opens && depth <= LINES && next != '}' && next != ']') start_line(depth, out);
+        else if (!in_string && c == ',' && depth <= LINES) start_line(depth, out);
+        else if (!in_string && (c == ',' || c == ':')) fb_buffer_char(out, ' ');
+    }
+}
+
+/* The committed file of a case that was written by hand is the rest of it, as it is, and then the whole result. */
 static void ck_after(const golden *g, const fb_buffer *after, bool is_changed) {
-    char *path = golden_path(GOLDEN_SOURCES, g, "after.json");
-    if (g->update) unlink(path);
-    if (g->update && is_changed) write_file(path, after);
-    size_t size = 0;
-    char *expected = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
-    ck_assert_msg(is_changed == (expected != NULL), "%s: %s", g->name,
-                  is_changed ? "changed, but there is no after.json" : "unchanged, but there is an after.json");
-    ck_assert_msg(!expected || (size == after->size && memcmp(expected, after->data, size) == 0),
-                  "%s: the result is not after.json:\n%.*s", g->name, (int)after->size, after->data);
-    free(expected);
-    free(path);
+    size_t size;
+    char *wanted = read_file(g->hand_made, &size);
+    const char *expected = strstr(wanted, AFTER), *end = expected ? expected : strstr(wanted, END);
+    ck_assert_msg(end, "%s: the file does not end with a line \"}\"", g->name);
+    fb_buffer found = {0};
+    fb_buffer_append(&found, wanted, (size_t)(end - wanted));
+    if (is_changed) fb_buffer_string(&found, AFTER);
+    if (is_changed) write_spread(after, &found);
+    fb_buffer_string(&found, END);
+    if (g->update) write_file(g->hand_made, &found);
+    const char *got = fb_buffer_text(&found);
+    size_t line = line_that_differs(wanted, got);
+    ck_assert_msg(g->update || strcmp(wanted, got) == 0,
+                  "%s: the result is not as its file says (UPDATE=1 writes it there):\n%.*s\nbut\n%.*s", g->name,
+                  (int)strcspn(wanted + line, "\n"), wanted + line, (int)strcspn(got + line, "\n"), got + line);
+    fb_buffer_free(&found);
+    free(wanted);
 }
 
 /* What expected.diff says of the case. The id is that of the result's bytes; before it, the text shows what they say. */
@@ -241,15 +283,12 @@ static void ck_expected(const golden *g, const fb_run *run, const fb_buffer *aft
     const char *wanted = g->expected.text, *got = fb_buffer_text(&found);
     bool is_same = wanted && g->expected.size == found.size && memcmp(wanted, got, found.size) == 0;
     if (g->update || !is_same) {
-        char *path = golden_path(GOLDEN_FOLDER, g, FOUND);
+        char *path = golden_path(g, FOUND);
         write_file(path, &found);
         free(path);
     }
     ck_assert_msg(wanted || g->update, "%s: expected.diff does not have it; UPDATE=1 writes it", g->name);
-    size_t line = 0; /* the first that differs */
-    for (size_t i = 0; wanted && got[i] && got[i] == wanted[i]; i++) {
-        if (got[i] == '\n') line = i + 1;
-    }
+    size_t line = wanted ? line_that_differs(wanted, got) : 0;
     ck_assert_msg(is_same || g->update,
                   "%s: not as expected.diff says:\n%.*s\nbut (the whole: " GOLDEN_FOLDER "/%s/" FOUND ")\n%.*s", g->name,
                   (int)strcspn(wanted + line, "\n"), wanted + line, g->name, (int)strcspn(got + line, "\n"), got + line);
@@ -296,7 +335,7 @@ static void run_case(golden *g) {
     ck_report(g, &run);
     ck_assert(fb_code_write(run.result, FB_MAIN_PROGRAM, &(fb_work){0}, &code));
     bool is_changed = strcmp(id, g->before_id) != 0;
-    if (g->is_hand_made) ck_after(g, &after, is_changed);
+    if (g->hand_made) ck_after(g, &after, is_changed);
     else ck_expected(g, &run, &after, is_changed);
     ck_marks(g, &run);
     ck_calls_exist(g, run.result);
@@ -429,11 +468,14 @@ static void add_case(const char *folder, const char *name) {
     golden *g = &cases[case_count++];
     *g = (golden){.update = getenv("UPDATE") != NULL};
     if (asprintf(&g->name, "%s/%s", folder, name) < 0) abort();
-    char *source = golden_path(GOLDEN_SOURCES, g, "before.json"), *found = golden_path(GOLDEN_FOLDER, g, FOUND);
-    g->is_hand_made = access(source, R_OK) == 0;
-    if (!g->is_hand_made) g->expected = section_of(g->name);
+    if (asprintf(&g->hand_made, "%s/%s.json", GOLDEN_SOURCES, g->name) < 0) abort();
+    if (access(g->hand_made, R_OK) != 0) {
+        free(g->hand_made);
+        g->hand_made = NULL;
+        g->expected = section_of(g->name);
+    }
+    char *found = golden_path(g, FOUND);
     if (g->update) unlink(found);
-    free(source);
     free(found);
 }
 
@@ -464,8 +506,7 @@ static void update_pass(const char *parent, const char *name) {
     for (size_t i = 0; i < case_count; i++) {
         if (strncmp(cases[i].name, name, strlen(name)) != 0 || cases[i].name[strlen(name)] != '/') continue;
         size_t size;
-        char *path = golden_path(GOLDEN_FOLDER, &cases[i], FOUND),
-             *found = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
+        char *path = golden_path(&cases[i], FOUND), *found = access(path, R_OK) == 0 ? read_file(path, &size) : NULL;
         if (found) fb_buffer_append(&text, found, size);
         else if (cases[i].expected.text) fb_buffer_append(&text, cases[i].expected.text, cases[i].expected.size);
         free(found);
@@ -493,7 +534,10 @@ int main(void) {
     tcase_add_test(tests, test_every_result_has_its_case);
     int result = run_tests("golden", tests);
     if (getenv("UPDATE")) each_folder(".", update_pass);
-    for (size_t i = 0; i < case_count; i++) free(cases[i].name);
+    for (size_t i = 0; i < case_count; i++) {
+        free(cases[i].name);
+        free(cases[i].hand_made);
+    }
     free(cases);
     return result;
 }

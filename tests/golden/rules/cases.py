@@ -1,5 +1,5 @@
 """Rules as data: those of rules/_rules. The number in a name (trap-34-…) is that of a known failure of other optimisers.
-docs/rules.md shows two more, which are whole folders here."""
+docs/rules.md shows two more, which are files here."""
 from make_cases import Graph, case, refusal
 
 SHAPE = {"shape": (2, 4), "dtype": "float32"}
