@@ -19,12 +19,12 @@ META = {"shape": [2, 4], "dtype": "float32"}
 DOUBLE = json.loads((ROOT / "tests/golden/rules/_rules/DoubleTheDoubles.json").read_text())
 
 
-def lay_out_database(place, data):
-    """Makes the data folder whose database was dumped into tests/fixtures/<schemas or stores>."""
+def lay_out_database(dump, data):
+    """Makes the data folder whose database was dumped into a file of tests/fixtures/schemas or stores."""
     data.mkdir(mode=0o700)
     with sqlite3.connect(data / "foldback.sqlite") as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(gzip.decompress((place / "store.sql.gz").read_bytes()).decode())
+        connection.executescript(gzip.decompress(dump.read_bytes()).decode())
     connection.close()
 
 

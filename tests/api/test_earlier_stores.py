@@ -24,7 +24,7 @@ def undone(service, run, how, **body):
 
 @pytest.mark.heavy
 def test_each_run_goes_back_to_its_source(place, tmp_path, new_service):
-    lay_out_database(place, tmp_path / "data")
+    lay_out_database(place / "store.sql.gz", tmp_path / "data")
     service = new_service(data=tmp_path / "data")
     for run in runs_of(place):
         back = undone(service, run, "rollback")
@@ -33,7 +33,7 @@ def test_each_run_goes_back_to_its_source(place, tmp_path, new_service):
 
 @pytest.mark.heavy
 def test_each_run_is_undone_in_part(place, tmp_path, new_service):
-    lay_out_database(place, tmp_path / "data")
+    lay_out_database(place / "store.sql.gz", tmp_path / "data")
     service = new_service(data=tmp_path / "data")
     for run in runs_of(place):
         for name, (left, why) in run["without"].items():
@@ -47,6 +47,6 @@ def test_each_run_is_undone_in_part(place, tmp_path, new_service):
 
 
 def test_each_run_is_what_its_passes_give(place, tmp_path):
-    lay_out_database(place, tmp_path / "data")
+    lay_out_database(place / "store.sql.gz", tmp_path / "data")
     answer = is_clean(tmp_path / "data")
     assert answer["replayed"] == answer["runs"] >= len(runs_of(place)) > 200

@@ -20,15 +20,16 @@ from test_runs import optimize
 from undo import fresh
 
 SCHEMAS = ROOT / "tests" / "fixtures" / "schemas"
-VERSIONS = sorted(int(path.name) for path in SCHEMAS.iterdir() if path.is_dir())
+FOUND = json.loads((SCHEMAS / "found.json").read_text())  # of each schema what its service said
+VERSIONS = sorted(int(path.name[:3]) for path in SCHEMAS.glob("*.sql.gz"))
 NEWEST = max(int(path.name[:3]) for path in (ROOT / "schema" / "sql").glob("*.sql"))
 
 
 def lay_out(version, data):
     """Makes the data folder that a service of that schema left; what was in it."""
-    place = SCHEMAS / f"{version:03}"
-    lay_out_database(place, data)
-    found = json.loads((place / "found.json").read_text())
+    name = f"{version:03}"
+    lay_out_database(SCHEMAS / f"{name}.sql.gz", data)
+    found = FOUND[name]
     if found["blobs"]:
         large = some_bytes(INLINE + 1)
         path = data / "blobs" / digest_of(large)[7:9] / digest_of(large)[9:11] / digest_of(large)[7:]

@@ -128,13 +128,13 @@ def test_from_the_first_install_to_the_purge(machine):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     connection = sqlite3.connect(database)
     connection.executescript("PRAGMA journal_mode = WAL;"
-                             + gzip.decompress((SCHEMAS / "001" / "store.sql.gz").read_bytes()).decode())
+                             + gzip.decompress((SCHEMAS / "001.sql.gz").read_bytes()).decode())
     connection.close()
     for path in store.iterdir():
         os.chown(path, int(user), -1)
     apt(machine, "install", "/packages/now.deb")
     wait_for(lambda: is_ready(machine), "the store of an earlier version")
-    old = json.loads((SCHEMAS / "001" / "found.json").read_text())["runs"]
+    old = json.loads((SCHEMAS / "found.json").read_text())["001"]["runs"]
     assert {one["id"] for one in old} <= {one["id"] for one in foldback(machine, "run", "list", "--limit", "0")["items"]}
 
     # purged: nothing is left but the name of the user
