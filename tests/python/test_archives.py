@@ -1,6 +1,6 @@
 """The documents of tests/fixtures/archives/documents.json are what the exporter makes of the programs loaded from the archives
-there; the tests of the reader in C (test_archive.c) compare with them. And where a name is that of a tied tensor, the loaded program has the
-document of the one that was saved."""
+there; the tests of the reader in C (test_archive.c) compare with them. And where a name is that of a tied tensor, the loaded
+program has the document of the one that was saved."""
 
 import copy
 import json
