@@ -8,6 +8,7 @@ import re
 import struct
 from pathlib import Path
 
+import golden
 import pytest
 from blobs import stored as stored_blob
 from conftest import is_sanitized
@@ -106,7 +107,7 @@ def test_what_others_read_of_a_rewritten_part_stays_and_passes(shared):
     """silu(x) is made of x and sigmoid(x), and sigmoid(x) is read by others too: it is no value of its own."""
     rules = FIXTURES.parent / "golden/rules"
     assert shared.post("/v1/transformations", (rules / "_rules/FuseSilu.json").read_bytes()).status in (200, 201)
-    graph = json.loads((rules / "silu-of-one-gate-twice/before.json").read_text())
+    graph = golden.read("rules/silu-of-one-gate-twice")
     graph["nodes"][-1]["args"] = [{"$tuple": [ref("a"), ref("b"), ref("gate")]}]
     run = run_of(shared, graph, ["FuseSilu"], validate="rewrites")
     assert run["passes"][0]["applied"] == 2
