@@ -38,7 +38,6 @@ typedef struct builder {
     uint32_t node;   /* the element at hand */
     uint32_t ordinal;
     bool is_written;
-    bool has_carried;     /* tensors */
     bool has_values_only; /* nothing writes, and nothing shares memory: ONNX */
     bool out_of_memory;
 } builder;
@@ -235,12 +234,17 @@ static bool is_made_of_one(const fb_graph *graph, fb_value recipe, fb_tensor *fo
     return is_one;
 }
 
-/* A tensor that is made of one other may be a view of that, in one part or several; what is made of several is in memory of its
- * own. */
-static void touch_source(builder *b, fb_value recipe) {
+/* A tensor that is made of one other may be a view of that, in one part or several, and so on; what is made of several is in
+ * memory of its own. It ends where the two are united, by whom the source has been looked at. */
+static void touch_sources(builder *b, fb_tensor tensor) {
+    fb_alias *alias = b->alias;
     fb_tensor source = {0};
-    if (recipe.id && is_made_of_one(b->alias->graph, recipe, &source))
-        unite(b->alias, b->node, element_of_tensor(b->alias, source));
+    for (fb_value recipe; (recipe = fb_tensor_at(alias->graph, tensor)->recipe).id; tensor = source, source.id = 0) {
+        if (!is_made_of_one(alias->graph, recipe, &source)) return;
+        uint32_t own = element_of_tensor(alias, tensor), other = element_of_tensor(alias, source);
+        if (compress(alias, own) == compress(alias, other)) return;
+        unite(alias, own, other);
+    }
 }
 
 static bool may_write(const fb_graph *graph, fb_node node) {
@@ -267,6 +271,17 @@ static void add_nested_programs(builder *b) {
     }
 }
 
+/* They have no value that could be relied on, as if they were written afterwards; which share memory is not known. */
+static void write_carried_tensors(builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    b->ordinal = AFTERWARDS;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+        if (!fb_tensor_is_carried(graph, t)) continue;
+        add_write(b, element_of_tensor(b->alias, t));
+        unite(b->alias, element_of_tensor(b->alias, t), world(b->alias));
+    }
+}
+
 static void add_owner(builder *b, fb_module module, bool is_out_of_sight, bool is_read) {
     const fb_graph *graph = b->alias->graph;
     const fb_value maps[] = {fb_module_at(graph, module)->parameters, fb_module_at(graph, module)->buffers};
@@ -278,32 +293,21 @@ static void add_owner(builder *b, fb_module module, bool is_out_of_sight, bool i
             uint32_t element = element_of_tensor(b->alias, value->tensor);
             if (is_out_of_sight) unite(b->alias, element, world(b->alias));
             if (is_read) unite_attribute(b, module, fb_value_at(graph, map->items[k - 1])->symbol, element);
+            touch_sources(b, value->tensor);
         }
     }
 }
 
+/* After all nodes: where nothing is written, only those count that are read. */
 static void add_tensors(builder *b, const fb_usage *usage) {
     fb_alias *alias = b->alias;
     const fb_graph *graph = alias->graph;
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
-        b->node = element_of_tensor(alias, t);
-        touch_source(b, fb_tensor_at(graph, t)->recipe);
-        if (!fb_tensor_is_carried(graph, t)) continue;
-        b->has_carried = true;
-        unite(alias, b->node, world(alias)); /* which share memory is not known */
-    }
+    write_carried_tensors(b);
+    for (fb_tensor t = fb_first_tensor(graph); t.id && b->count; t = fb_tensor_at(graph, t)->next) touch_sources(b, t);
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         bool is_out_of_sight = b->is_nested[m.id] || fb_module_is_inside_call(usage, m);
         if (is_out_of_sight || fb_module_is_read(usage, m)) add_owner(b, m, is_out_of_sight, fb_module_is_read(usage, m));
     }
-}
-
-/* They have no value that could be relied on, as if they were written afterwards. */
-static void write_carried_tensors(builder *b) {
-    const fb_graph *graph = b->alias->graph;
-    b->ordinal = AFTERWARDS;
-    for (fb_tensor t = fb_first_tensor(graph); t.id && b->has_carried; t = fb_tensor_at(graph, t)->next)
-        if (fb_tensor_is_carried(graph, t)) add_write(b, element_of_tensor(b->alias, t));
 }
 
 /* ---- all together ---------------------------------------------------------------------------------------------------- */
@@ -329,12 +333,11 @@ static bool sort_writes(builder *b) {
 static bool build(builder *b, const fb_usage *usage, fb_work *work) {
     const fb_graph *graph = b->alias->graph;
     add_nested_programs(b);
-    add_tensors(b, usage);
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         if (!fb_work_goes_on(work, 4)) return false;
         add_node(b, n);
     }
-    write_carried_tensors(b);
+    add_tensors(b, usage);
     return !b->out_of_memory && sort_writes(b);
 }
 
@@ -346,7 +349,7 @@ static bool writes_nothing(const fb_graph *graph, fb_work *work) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && is_quiet; n = fb_next_node(graph, n)) {
         fb_effects effects = fb_op_effects(graph, n);
         is_quiet = fb_work_goes_on(work, 4) && !effects.is_unknown && !effects.mutates_input && !effects.mutates_module &&
-                   !effects.has_effect;
+                   !(effects.has_effect && is_switch(fb_node_op(graph, n)));
     }
     return is_quiet;
 }
