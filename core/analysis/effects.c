@@ -37,7 +37,8 @@ static bool is_asked_in_place(const fb_graph *graph, fb_node node, const fb_op_f
     const fb_node_row *row = fb_node_at(graph, node);
     if (!(facts->flags & FB_FACT_HAS_IN_PLACE)) return false;
     bool is_alone = fb_value_at(graph, row->args)->count < 2 && row->kwargs.id == FB_VALUE_EMPTY_MAP.id;
-    if ((is_alone && row->opcode != FB_CALL_MODULE) || !strstr(facts->parameters, "inplace")) return false;
+    if (is_alone && row->opcode != FB_CALL_MODULE) return false;
+    if (!facts->modules || !strstr(facts->parameters, "inplace")) return false; /* modules have all that have the argument */
     fb_value inplace = row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "inplace")
                                                      : fb_call_argument(graph, node, "inplace");
     return !is_false_or_absent(graph, inplace);
@@ -171,14 +172,15 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    if (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) return effects_of_programs(graph, node);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    unsigned flags = facts->flags;
+    if (flags & FB_FACT_RUNS_PROGRAMS) return effects_of_programs(graph, node);
     if (op == FB_OP_FLAT_APPLY && !applies_index(graph, node)) return everything;
     if (op == FB_OP_UNKNOWN && fb_is_spelled(fb_node_target(graph, node), FB_ONNX_DEFAULT)) return fb_onnx_effects(graph, node);
     if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
-    unsigned flags = fb_op_facts_of(op)->flags;
-    bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node, fb_op_facts_of(op));
+    bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node, facts);
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
     effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);
     effects.may_alias_input = in_place || (flags & FB_FACT_ALIASES) || effects.may_alias_all;
