@@ -19,20 +19,20 @@ def document(name):
 
 def ids(name):
     """The id and the structure that an independent writer found."""
-    return (FIXTURES / name / "id.txt").read_text().split()
+    found = json.loads((FIXTURES / "ids.json").read_text())[name]
+    return [found["id"], found["structure"]]
 
 
-def code(name, expected=None):
-    path = FIXTURES / name / ("code.txt" if expected is None else f"expected/{expected}.code.txt")
-    return path.read_text() if path.exists() else None
+def code(name):
+    return (FIXTURES / name / "code.txt").read_text().split("# after ")[0]
 
 
 def expectations():
-    """(fixture, pass list, expected code) for every expected/*.code.txt."""
+    """(fixture, list of passes, code) for every code that Optimum makes of a fixture: after code() in code.txt."""
     for name in NAMES:
-        for path in sorted((FIXTURES / name / "expected").glob("*.code.txt")):
-            pass_name = path.name.removesuffix(".code.txt")
-            yield name, COMPOSED if pass_name == "composed" else [pass_name], pass_name
+        for part in (FIXTURES / name / "code.txt").read_text().split("# after ")[1:]:
+            passes, _, expected = part.partition("\n")
+            yield pytest.param(name, json.loads(passes), expected, id="-".join([name, *json.loads(passes)]))
 
 
 def node(name, op, target, args=(), **more):

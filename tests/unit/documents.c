@@ -1,5 +1,6 @@
 #include "tests/unit/documents.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 const char *const fixture_names[] = {"aten-bert", "aten-llama", "aten-resnet18", "aten-toy", "bert-base", "bert-tiny",
                                      "gpt2-tiny", "mobilenet",  "resnet-tiny",   "resnet50", "toy",       NULL};
+const int fixture_count = sizeof fixture_names / sizeof *fixture_names - 1;
 
 char *read_file(const char *path, size_t *size) {
     FILE *file = fopen(path, "rb");
@@ -31,6 +33,34 @@ char *read_fixture(const char *name, const char *file, size_t *size) {
     char path[256];
     snprintf(path, sizeof path, "tests/fixtures/%s/%s", name, file);
     return read_file(path, size);
+}
+
+fixture_ids read_fixture_ids(const char *name) {
+    fixture_ids ids;
+    json_t *all = json_load_file("tests/fixtures/ids.json", 0, NULL), *of_fixture = json_object_get(all, name);
+    const char *graph = json_string_value(json_object_get(of_fixture, "id")),
+               *structure = json_string_value(json_object_get(of_fixture, "structure"));
+    if (!graph || !structure || strlen(graph) != FB_ID_LENGTH || strlen(structure) != FB_ID_LENGTH) abort();
+    strcpy(ids.graph, graph);
+    strcpy(ids.structure, structure);
+    json_decref(all);
+    return ids;
+}
+
+char *read_fixture_code(const char *name, const char *passes) {
+    char *text, *heading = NULL, *code;
+    size_t size;
+    text = read_fixture(name, "code.txt", &size);
+    if (asprintf(&heading, passes ? FIXTURE_CODE_AFTER "%s\n" : "", passes) < 0) abort();
+    code = strstr(text, heading);
+    if (code) {
+        code += strlen(heading);
+        const char *next = strstr(code, FIXTURE_CODE_AFTER);
+        code = strndup(code, next ? (size_t)(next - code) : strlen(code));
+    }
+    free(heading);
+    free(text);
+    return code;
 }
 
 char *document_of(const char *nodes, const char *modules, const char *tensors) {

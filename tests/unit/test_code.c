@@ -13,6 +13,7 @@
 #include "core/document/document.h"
 #include "core/graph/build.h"
 #include "core/graph/python.h"
+#include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 
 static fb_graph *read_document(const char *bytes, size_t size, const char *what) {
@@ -33,27 +34,11 @@ static void expect_code(const fb_graph *graph, const char *expected, const char 
     fb_buffer_free(&code);
 }
 
-static char *read_file(const char *folder, const char *name) {
-    char path[256];
-    snprintf(path, sizeof path, "tests/fixtures/%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "%s is missing", path);
-    fb_buffer content = {0};
-    char part[4096];
-    for (size_t size; (size = fread(part, 1, sizeof part, file)) > 0;) fb_buffer_append(&content, part, size);
-    fclose(file);
-    return fb_buffer_take(&content, NULL);
-}
-
-static const char *const fixtures[] = {
-    "aten-bert", "aten-llama", "aten-resnet18", "aten-toy", "bert-base", "bert-tiny",
-    "gpt2-tiny", "mobilenet",  "resnet-tiny",   "resnet50", "toy",
-};
-
 START_TEST(test_fixture) {
-    const char *name = fixtures[_i];
-    char *document = read_file(name, "graph.json"), *expected = read_file(name, "code.txt");
-    fb_graph *graph = read_document(document, strlen(document), name);
+    const char *name = fixture_names[_i];
+    size_t size;
+    char *document = read_fixture(name, "graph.json", &size), *expected = read_fixture_code(name, NULL);
+    fb_graph *graph = read_document(document, size, name);
     expect_code(graph, expected, name);
     fb_graph_free(graph);
     free(document);
@@ -325,7 +310,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("code");
     TCase *documents = tcase_create("documents");
-    tcase_add_loop_test(documents, test_fixture, 0, (int)(sizeof fixtures / sizeof *fixtures));
+    tcase_add_loop_test(documents, test_fixture, 0, fixture_count);
     tcase_add_test(documents, test_recorded_cases);
     suite_add_tcase(suite, documents);
     TCase *graphs = tcase_create("graphs");

@@ -420,15 +420,13 @@ START_TEST(test_large_row) {
 END_TEST
 
 int main(void) {
-    int fixtures = 0;
-    while (fixture_names[fixtures]) fixtures++;
     TCase *tests = tcase_create("diff");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_known_edits, 0, sizeof known / sizeof *known);
     tcase_add_test(tests, test_name_and_metadata);
     tcase_add_test(tests, test_name_and_metadata_taken_away);
-    tcase_add_loop_test(tests, test_fixture_and_its_results, 0, fixtures);
-    tcase_add_loop_test(tests, test_unrelated_fixtures, 0, fixtures);
+    tcase_add_loop_test(tests, test_fixture_and_its_results, 0, fixture_count);
+    tcase_add_loop_test(tests, test_unrelated_fixtures, 0, fixture_count);
     tcase_add_loop_test(tests, test_edit_does_not_fit, 0, sizeof unfitting / sizeof *unfitting);
     tcase_add_test(tests, test_name_does_not_fit);
     tcase_add_test(tests, test_invalid_result);

@@ -204,9 +204,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("infer");
-    int fixtures = 0;
-    while (fixture_names[fixtures]) fixtures++;
-    tcase_add_loop_test(cases, test_fixture, 0, fixtures);
+    tcase_add_loop_test(cases, test_fixture, 0, fixture_count);
     tcase_add_test(cases, test_recorded_calls);
     tcase_add_loop_test(cases, test_symbolic, 0, (int)(sizeof symbolic / sizeof *symbolic));
     tcase_add_loop_test(cases, test_dtype, 0, (int)(sizeof typed / sizeof *typed));

@@ -284,13 +284,11 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("ops");
-    int fixtures = 0;
-    while (fixture_names[fixtures]) fixtures++;
     tcase_add_test(cases, test_kept);
     tcase_add_loop_test(cases, test_functions, 0, LENGTH(functions));
     tcase_add_test(cases, test_methods_and_modules);
     tcase_add_test(cases, test_rows);
-    tcase_add_loop_test(cases, test_fixtures_are_known, 0, fixtures);
+    tcase_add_loop_test(cases, test_fixtures_are_known, 0, fixture_count);
     tcase_add_loop_test(cases, test_effects, 0, LENGTH(effects));
     tcase_add_loop_test(cases, test_arguments, 0, LENGTH(arguments));
     return run_tests("ops", cases);

@@ -541,12 +541,10 @@ START_TEST(test_short_memory) {
 END_TEST
 
 int main(void) {
-    int fixtures = 0;
-    while (fixture_names[fixtures]) fixtures++;
     TCase *tests = tcase_create("picture");
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_fixtures, 0, fixtures);
-    tcase_add_loop_test(tests, test_runs, 0, fixtures);
+    tcase_add_loop_test(tests, test_fixtures, 0, fixture_count);
+    tcase_add_loop_test(tests, test_runs, 0, fixture_count);
     tcase_add_test(tests, test_merge_in_bert);
     tcase_add_test(tests, test_folded_norm);
     tcase_add_test(tests, test_nothing_changed);
