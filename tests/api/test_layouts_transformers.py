@@ -8,6 +8,7 @@ from documents import FIXTURES
 from weights_files import tensors_of
 
 FOLDER = FIXTURES / "transformers"
+CONFIGS = json.loads((FOLDER / "configs.json").read_text())
 CASES = sorted((path.parent.name, path.stem) for path in FOLDER.glob("*/*.safetensors") if path.stem != "apart")
 
 
@@ -27,7 +28,8 @@ def test_there_are_enough():
 @pytest.mark.parametrize("name, layout", CASES)
 def test_the_same_bytes(tmp_path, name, layout):
     foldback = CommandLine(tmp_path)
-    folder, config = FOLDER / name, FOLDER / name / "config.json"
+    folder, config = FOLDER / name, tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIGS[name]))
     apart, arranged = ((folder / f"{one}.safetensors").read_bytes() for one in ("apart", layout))
     made = foldback("layout", "apply", layout, folder / "apart.safetensors", "--config", config, "-o", tmp_path / "ours")
     assert made.status == 0, made
