@@ -8,15 +8,16 @@ import sqlite3
 import subprocess
 
 import buckets
+import golden
 import pytest
 from blobs import INLINE, graph_of, some_bytes, stored
-from conftest import ROOT, Service, binary
+from conftest import Service, binary
 from documents import COMPOSED, batch_norm_fold, branches, node, ref
 
 NEWEST = 99  # schema: all that there is
 MODELS, BLOBS, RULES = 2, 3, 5  # the schemas that brought them
 META = {"shape": [2, 4], "dtype": "float32"}
-DOUBLE = json.loads((ROOT / "tests/golden/rules/_rules/DoubleTheDoubles.json").read_text())
+DOUBLE = golden.RULES["DoubleTheDoubles"]
 
 
 def lay_out_database(dump, data):

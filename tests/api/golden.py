@@ -9,6 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests/golden/make_cases.py"
+RULES = json.loads((ROOT / "tests/golden/rules.json").read_text())  # of the cases of rules, by name
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import time
 
 import blobs
 import documents
+import golden
 import jobs
 import pytest
 import weights_files as files
@@ -551,8 +552,7 @@ def scaled_twice():
 def test_two_folds_of_one_run(new_service):
     """The source of that run is the only one, as no graph lies between its passes; until one does."""
     service = new_service()
-    rule = json.loads((documents.FIXTURES.parent / "golden/rules/_rules/ScaleIntoLinear.json").read_text())
-    assert service.post("/v1/transformations", rule).status == 201
+    assert service.post("/v1/transformations", golden.RULES["ScaleIntoLinear"]).status == 201
     folds = ["ScaleIntoLinear", "FoldScaleIntoLinear"]
     source = service.post("/v1/graphs", scaled_twice()).json()["id"]
     run = service.post("/v1/optimize", {"graph": source, "passes": folds}).json()

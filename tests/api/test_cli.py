@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 import documents
+import golden
 import pytest
 from cli import CommandLine, environment
 from conftest import binary
@@ -557,7 +558,7 @@ def test_errors_speak_of_commands(foldback):
 
 
 def test_a_dry_run_of_a_rule(local):
-    rule = (documents.FIXTURES.parent / "golden/rules/_rules/DoubleTheDoubles.json").read_bytes()
+    rule = json.dumps(golden.RULES["DoubleTheDoubles"]).encode()
     name = local("transformation", "put", local.put("rule.json", rule)).json()["name"]
     assert local("optimize", TOY, "-p", name, "--dry-run").json()["passes"][0]["name"] == name
     assert local("runs").json()["items"] == []

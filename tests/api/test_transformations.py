@@ -2,6 +2,7 @@
 
 import json
 
+import golden
 import pytest
 from cli import CommandLine
 from conftest import ROOT
@@ -9,9 +10,8 @@ from documents import node, ref
 from test_http import is_problem
 from test_schemas import validator
 
-RULES = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "tests/golden/rules/_rules").glob("*.json"))}
 META = {"shape": [2, 4], "dtype": "float32"}
-DOUBLE = RULES["DoubleTheDoubles"]
+DOUBLE = golden.RULES["DoubleTheDoubles"]
 
 
 def graph(*factors):
@@ -46,16 +46,17 @@ def changed(rule, **members):
 TRIPLE = changed(DOUBLE, replacement={"?y": {"operator": "mul", "args": ["?x", 6]}}, description="`x * 2` becomes `x * 6`.")
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", golden.RULES)
 def test_every_rule_of_the_tests_is_valid_and_stored(service, name):
-    validator("rule.schema.json").validate(RULES[name])
-    made = put(service, RULES[name])
-    assert (made["name"], made["version"], made["rule"], made["exactness"]) == (name, 1, RULES[name], RULES[name]["exactness"])
-    assert made["description"] == RULES[name]["description"]
+    rule = golden.RULES[name]
+    validator("rule.schema.json").validate(rule)
+    made = put(service, rule)
+    assert (made["name"], made["version"], made["rule"], made["exactness"]) == (name, 1, rule, rule["exactness"])
+    assert made["description"] == rule["description"]
     assert made["preserves_computation"] == (made["exactness"] != "changes")
     assert service.get(f"/v1/transformations/{name}").json() == made
     assert service.get(f"/v1/transformations/{name}/versions/1").json() == made
-    assert put(service, json.dumps(RULES[name], sort_keys=True).encode(), 200) == made
+    assert put(service, json.dumps(rule, sort_keys=True).encode(), 200) == made
     assert service.get("/v1/transformations").json() == {"items": [made]}
 
 
@@ -213,7 +214,7 @@ def test_unknown(service):
 
 
 def test_refusals_are_told(service):
-    put(service, RULES["DivisionToMultiplication"])
+    put(service, golden.RULES["DivisionToMultiplication"])
     document = graph(2)
     document["nodes"][1].update(target="operator.truediv", args=[ref("x"), 0])
     (one,) = optimize(service, document, "DivisionToMultiplication")["passes"]

@@ -3,17 +3,15 @@ is the right answer, and what to remember when it was given."""
 
 import json
 import math
-import pathlib
 import random
 
+import golden
 import jobs
 from access import bearer, make_token
 from blobs import digest_of
 from documents import batch_norm_fold, branches
 from ledger import Ledger
 from weights_files import file_of
-
-RULE = pathlib.Path(__file__).resolve().parents[1] / "golden/rules/_rules/DivisionToMultiplication.json"
 
 
 class Request:
@@ -32,7 +30,7 @@ class Script:
         self.service, self.rng, self.ledger, self.number = service, random.Random(seed), Ledger(), 0
         self.cancelling = []
         service.bearer = bearer(make_token(service, "admin", "admin"))
-        self.rule = json.loads(RULE.read_text())
+        self.rule = golden.RULES["DivisionToMultiplication"]
         self.graph = self.made(service.post("/v1/graphs", branches(3, "fixed")))["id"]
         self.given = self.ask(self.optimize()).json()
         self.changed = service.get(f"/v1/graphs/{self.given['result']}").json()

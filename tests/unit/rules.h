@@ -1,10 +1,13 @@
-/* The rules of tests/golden/rules/_rules. */
+/* The rules of tests/golden/rules.json. */
 #ifndef FB_TESTS_RULES_H
 #define FB_TESTS_RULES_H
 
+#include <jansson.h>
+
 #include "core/compose/composition.h"
 
-extern const char *const rule_names[]; /* NULL-terminated */
+/* The rule with that name; NULL if there is none, or without memory. To be released with json_decref. */
+json_t *read_test_rule(const char *name);
 
 /* All of them in their first version. */
 extern const fb_pass_library test_rules;

@@ -1,4 +1,4 @@
-"""Rules as data: those of rules/_rules. The number in a name (trap-34-…) is that of a known failure of other optimisers.
+"""Rules as data: those of ../rules.json. The number in a name (trap-34-…) is that of a known failure of other optimisers.
 docs/rules.md shows two more, which are files here."""
 from make_cases import Graph, case, refusal
 
