@@ -83,16 +83,34 @@ void fb_set_module(fb_rewrite *rewrite, fb_module module, const char *type, fb_v
     row->config = config;
 }
 
+static void note_unowned(void *context, fb_tensor tensor) {
+    fb_rewrite *rewrite = context;
+    fb_buffer_append(&rewrite->unowned, &tensor, sizeof tensor);
+    if (rewrite->unowned.failed) fb_fail_memory(&rewrite->error);
+}
+
+/* The tensors of a map, or one alone, lose an owner. */
+static void release_tensors(fb_rewrite *rewrite, fb_value value) {
+    if (value.id) fb_value_visit_tensors(rewrite->graph, value, note_unowned, rewrite);
+}
+
+static void release_all_tensors(fb_rewrite *rewrite, const fb_module_row *row) {
+    release_tensors(rewrite, row->parameters);
+    release_tensors(rewrite, row->buffers);
+}
+
 /* In the map that has the name; what is new is a parameter, or a buffer if that is said. */
 static void set_owned(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value, bool is_buffer) {
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
     fb_value *maps[] = {&row->parameters, &row->buffers}, *map = maps[is_buffer];
-    if (fb_map_value(rewrite->graph, *maps[!is_buffer], attribute).id) map = maps[!is_buffer];
+    fb_value before = fb_map_value(rewrite->graph, *maps[!is_buffer], attribute);
+    if (before.id) map = maps[!is_buffer];
+    else before = fb_map_value(rewrite->graph, *map, attribute);
+    release_tensors(rewrite, before);
     fb_value now = fb_map_with(rewrite->graph, *map, attribute, value);
     if (now.id) *map = now;
     else fb_fail_memory(&rewrite->error);
-    rewrite->frees_tensors = true;
 }
 
 static void set_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value) {
@@ -108,13 +126,14 @@ void fb_drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attrib
     if (!row) return;
     fb_value *maps[] = {&row->parameters, &row->buffers, &row->attributes};
     for (int i = 0; i < 3; i++) {
-        if (!fb_map_value(rewrite->graph, *maps[i], attribute).id) continue;
+        fb_value before = fb_map_value(rewrite->graph, *maps[i], attribute);
+        if (!before.id) continue;
+        release_tensors(rewrite, before);
         fb_value map = fb_map_with(rewrite->graph, *maps[i], attribute, (fb_value){0});
         if (map.id) *maps[i] = map;
         else fb_fail_memory(&rewrite->error);
     }
     if (row->attributes.id == FB_VALUE_EMPTY_MAP.id) row->attributes = (fb_value){0};
-    rewrite->frees_tensors = true;
 }
 
 /* The map without these keys, by symbol. */
@@ -138,13 +157,13 @@ void fb_drop_attributes(fb_rewrite *rewrite, fb_module module, const fb_map *gon
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
     fb_value *maps[] = {&row->parameters, &row->buffers, &row->attributes};
+    release_all_tensors(rewrite, row);
     for (int i = 0; i < 3; i++) {
         fb_value map = maps[i]->id ? without(rewrite->graph, *maps[i], gone) : *maps[i];
         if (map.id || !maps[i]->id) *maps[i] = map;
         else fb_fail_memory(&rewrite->error);
     }
     if (row->attributes.id == FB_VALUE_EMPTY_MAP.id) row->attributes = (fb_value){0};
-    rewrite->frees_tensors = true;
 }
 
 void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
@@ -154,8 +173,8 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
                                       fb_journal_module(&rewrite->journal, row->next))) {
         return;
     }
+    release_all_tensors(rewrite, row);
     fb_graph_erase_module(rewrite->graph, module);
-    rewrite->frees_tensors = true;
 }
 
 void fb_drop_program(fb_rewrite *rewrite, fb_module module) {
@@ -306,9 +325,9 @@ void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parame
     fb_value now_buffers = is_failed ? now : fb_make_items(graph, FB_MAP, (fb_symbol){0}, buffers, kept);
     if (now.id && now_buffers.id) {
         row = fb_module_row_at(graph, module);
+        release_all_tensors(rewrite, row);
         row->parameters = now;
         row->buffers = now_buffers;
-        rewrite->frees_tensors = true;
     } else if (!fb_rewrite_is_failed(rewrite)) {
         fb_fail_memory(&rewrite->error);
     }
@@ -393,12 +412,31 @@ static void erase_tensor(fb_rewrite *rewrite, fb_tensor tensor) {
     }
 }
 
+/* Do new weights read all tensors that have lost an owner? Most do: W is what W * g is made of. */
+static bool new_tensors_read_all(const fb_rewrite *rewrite, sweep *s, const fb_tensor *unowned, size_t count) {
+    uint32_t first = rewrite->journal.start.tensors, limit = fb_tensor_limit(rewrite->graph);
+    bool is_read = true;
+    for (size_t i = 0; i < count; i++) s->is_read[unowned[i].id] = true;
+    for (uint32_t id = first; id < limit; id++)
+        if (!s->is_read[id]) s->stack[s->depth++] = (fb_tensor){id};
+    for (size_t i = 0; i < count; i++) s->is_read[unowned[i].id] = false;
+    while (s->depth) {
+        fb_tensor tensor = s->stack[--s->depth];
+        if (tensor.id >= first) fb_value_visit_tensors(s->graph, fb_tensor_at(s->graph, tensor)->recipe, keep, s);
+    }
+    for (size_t i = 0; i < count && is_read; i++) is_read = s->is_read[unowned[i].id];
+    memset(s->is_read, 0, limit * sizeof *s->is_read);
+    return is_read;
+}
+
 void fb_drop_unread_tensors(fb_rewrite *rewrite) {
-    if (!rewrite->frees_tensors) return;
     fb_graph *graph = rewrite->graph;
     uint32_t limit = fb_tensor_limit(graph);
-    sweep s = {.graph = graph, .is_read = calloc(limit, sizeof *s.is_read), .stack = malloc(limit * sizeof *s.stack)};
-    if (s.is_read && s.stack) {
+    const fb_tensor *unowned = (const fb_tensor *)(const void *)rewrite->unowned.data;
+    size_t count = rewrite->unowned.size / sizeof *unowned;
+    if (!count) return;
+    sweep s = {.graph = graph, .is_read = calloc(limit, sizeof *s.is_read), .stack = malloc(2 * limit * sizeof *s.stack)};
+    if (s.is_read && s.stack && !new_tensors_read_all(rewrite, &s, unowned, count)) {
         for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
             fb_value_visit_tensors(graph, fb_module_at(graph, m)->parameters, keep, &s);
             fb_value_visit_tensors(graph, fb_module_at(graph, m)->buffers, keep, &s);
@@ -408,7 +446,7 @@ void fb_drop_unread_tensors(fb_rewrite *rewrite) {
             next = fb_tensor_at(graph, t)->next;
             if (!s.is_read[t.id]) erase_tensor(rewrite, t);
         }
-    } else {
+    } else if (!s.is_read || !s.stack) {
         fb_fail_memory(&rewrite->error);
     }
     free(s.is_read);
