@@ -43,6 +43,7 @@ void fb_constants_end(fb_constants *c) {
 void fb_constants_refuse(fb_constants *c, fb_node node, const char *code, const char *detail) {
     c->lattice[node.id] = FB_VARIES;
     c->refused[node.id] = (fb_obstacle){code, detail};
+    c->has_refused = true;
 }
 
 /* A device, or a text in the place of one, that is not the CPU. */

@@ -31,6 +31,7 @@ typedef struct fb_constants {
     fb_scopes scopes;
     uint8_t *lattice;     /* by node: fb_lattice_value */
     fb_obstacle *refused; /* by node that varies: why it must stay, though it looks constant; or none */
+    bool has_refused;     /* there are such */
     fb_obstacle *seen;    /* by memory: why a constant may not use it (fb_constants_find_seen) */
     bool *is_open;        /* by memory: what varies may write it, or reads it before the last write */
     bool *is_home;        /* by node before `unjudged`: surely on the CPU, as a buffer is */

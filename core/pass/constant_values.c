@@ -21,8 +21,9 @@ bool fb_constant_values_begin(fb_constant_values *v, fb_matcher *m, bool is_onnx
 }
 
 static void drop_values(fb_constant_values *v) {
-    for (uint32_t i = 0; i <= fb_node_limit(v->graph) && v->values; i++) fb_object_drop(&v->values[i]);
-    for (uint32_t i = 0; i <= fb_node_limit(v->graph) && v->bounds; i++) fb_bounded_drop(&v->bounds[i]);
+    uint32_t limit = v->is_evaluated ? fb_node_limit(v->graph) + 1 : 0;
+    for (uint32_t i = 0; i < limit; i++) fb_object_drop(&v->values[i]);
+    for (uint32_t i = 0; i < limit; i++) fb_bounded_drop(&v->bounds[i]);
     v->next = 0;
 }
 
@@ -269,6 +270,7 @@ void fb_find_constant_values(fb_constant_values *v) {
                            .computed = keep_value,
                            .failed = forgive};
     bool is_done = false;
+    v->is_evaluated = true;
     while (!is_done && !v->matcher->failed && fb_matcher_goes_on(v->matcher)) {
         fb_error error = {0};
         fb_object output;

@@ -19,7 +19,8 @@ typedef struct fb_constant_values {
     bool *is_bounded;   /* by node: it has bounds in the place of a value, which it gets only if that is sure all the same */
     fb_bounded *bounds; /* by node */
     fb_array_memory memory;
-    bool may_round; /* last bits may differ */
+    bool is_evaluated; /* there may be values and bounds */
+    bool may_round;    /* last bits may differ */
     bool is_onnx;
     size_t next;     /* of the constants' nodes: the first one whose bounds were not looked for */
     fb_node current; /* that the evaluator is at */

@@ -71,8 +71,8 @@ static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
     const fb_node_row *row = fb_node_at(g, node);
     bool reads_any = fb_input_first(g, node) != 0;
-    fb_effects effects = fb_op_effects(g, node);
     if (!fb_reads_constants_only(&s->found.constants, node) || fb_result_kind_of(g, node) == FB_A_NUMBER) return;
+    fb_effects effects = fb_op_effects(g, node);
     if (effects.has_effect || effects.mutates_module) return;
     bool is_bounded = fb_value_is_bounded(&s->found, node),
          may_be_exact = s->found.may_round || is_bounded || fb_value_may_be_exact(&s->found, node);
@@ -337,14 +337,15 @@ static void match_in(fb_matcher *m, bool is_onnx) {
     bool may_round = exactness && strcmp(exactness, "rounds") == 0;
     s.maximum_bytes = maximum ? json_integer_value(maximum) : (int64_t)4 << 20;
     m->failed |= !fb_constant_values_begin(&s.found, m, is_onnx, may_round);
-    if (!m->failed && look_forwards(&s)) {
+    bool is_any = !m->failed && look_forwards(&s);
+    if (is_any) {
         fb_constants_find_seen(&s.found.constants, "its strides are asked for, and a buffer has others");
         fb_constants_settle(&s.found.constants);
         fb_find_constant_values(&s.found);
         find_buffers(&s);
         limit_total(&s);
     }
-    if (!m->failed) plan_and_report(&s);
+    if (!m->failed && (is_any || s.found.constants.has_refused)) plan_and_report(&s);
     if (is_onnx && !m->failed) match_constants(m);
     fb_constant_values_end(&s.found);
 }

@@ -282,7 +282,7 @@ static void report(search *s) {
     fb_buffer nodes = {0};
     for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(m); i++) {
         fb_node n = s->constants.scopes.nodes[i];
-        if (s->constants.refused[n.id].code) fb_refuse_for(m, s->constants.refused[n.id], &n, 1);
+        if (s->constants.has_refused && s->constants.refused[n.id].code) fb_refuse_for(m, s->constants.refused[n.id], &n, 1);
         if (!s->marks[n.id].is_folded) continue;
         nodes.size = 0;
         claim(s, n, &nodes);
