@@ -379,11 +379,10 @@ bool fb_identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) 
     if ((op & FB_OP_IN_PLACE) ? rule != FB_IDENTITY_RULE_DROPS && plain != FB_OP_DETACH && rule != FB_IDENTITY_RULE_OVERWRITES
                               : rule == FB_IDENTITY_RULE_OVERWRITES)
         return false;
-    if (fb_op_effects(graph, node).is_unknown) return false;
     fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
     if (!found.input.id && rule != FB_IDENTITY_RULE_ADDS && rule != FB_IDENTITY_RULE_SCALES && rule != FB_IDENTITY_RULE_JOINS)
         return false;
-    if (!read_by_rule(graph, plain, &found)) return false;
+    if (!read_by_rule(graph, plain, &found) || fb_op_effects(graph, node).is_unknown) return false;
     if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) found.form = FB_IDENTITY_ITSELF;
     if (fb_is_python_number(graph, found.input)) return false;
     *identity = found;

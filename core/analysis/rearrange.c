@@ -38,6 +38,11 @@ static bool form_of(fb_op op, fb_rearrange *found) {
     }
 }
 
+bool fb_op_reshapes(fb_op op) {
+    fb_rearrange found;
+    return form_of(op, &found) && found.form == FB_REARRANGE_RESHAPE;
+}
+
 static bool read_dims(const fb_shape_call *call, fb_rearrange *found) {
     if (found->form == FB_REARRANGE_RESHAPE) return true;
     switch ((fb_shape_rule)fb_op_facts_of(call->op)->shape) {

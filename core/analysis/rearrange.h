@@ -23,6 +23,8 @@ typedef struct fb_rearrange {
 bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out);
 
 /* Finds a rearrangement in a call whose result and input are recorded, in one dtype. */
+/* Of PyTorch's: does it give its input another shape, with the same numbers in the same order? */
+bool fb_op_reshapes(fb_op op);
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
 
 /* The same of what exchanges dimensions alone; also ONNX's Transpose. */

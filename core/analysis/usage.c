@@ -9,6 +9,9 @@
 
 struct fb_usage {
     const fb_graph *graph;
+    fb_node *nodes; /* of the main program */
+    fb_op *ops;
+    size_t node_count;
     uint32_t *call_count; /* by module */
     fb_node *first_call, *last_call;
     fb_node *next_call; /* by node: the next call of the same module */
@@ -21,6 +24,8 @@ struct fb_usage {
 
 void fb_usage_free(fb_usage *usage) {
     if (!usage) return;
+    free(usage->nodes);
+    free(usage->ops);
     free(usage->call_count);
     free(usage->first_call);
     free(usage->last_call);
@@ -52,6 +57,11 @@ static void count_node(fb_usage *usage, fb_node node) {
         usage->next_call[usage->last_call[module].id] = node;
     }
     usage->last_call[module] = node;
+}
+
+static void list_node(fb_usage *usage, fb_node node) {
+    usage->nodes[usage->node_count] = node;
+    usage->ops[usage->node_count++] = fb_node_op(usage->graph, node);
 }
 
 /* ---- modules inside a called one ------------------------------------------------------------------------------------- */
@@ -106,6 +116,8 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
     if (!usage) return NULL;
     usage->graph = graph;
     usage->seed = fb_hash(&usage, sizeof usage, 0);
+    usage->nodes = malloc((fb_node_count(graph) + 1) * sizeof *usage->nodes);
+    usage->ops = malloc((fb_node_count(graph) + 1) * sizeof *usage->ops);
     usage->call_count = calloc(modules, sizeof *usage->call_count);
     usage->first_call = calloc(modules, sizeof *usage->first_call);
     usage->last_call = calloc(modules, sizeof *usage->last_call);
@@ -113,19 +125,26 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
     usage->is_read = calloc(modules, sizeof *usage->is_read);
     usage->readers = calloc(modules, sizeof *usage->readers);
     usage->is_inside_call = calloc(modules, sizeof *usage->is_inside_call);
-    if (!usage->call_count || !usage->first_call || !usage->last_call || !usage->next_call || !usage->is_read ||
-        !usage->readers || !usage->is_inside_call) {
+    if (!usage->nodes || !usage->ops || !usage->call_count || !usage->first_call || !usage->last_call || !usage->next_call ||
+        !usage->is_read || !usage->readers || !usage->is_inside_call) {
         fb_usage_free(usage);
         return NULL;
     }
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(graph); p++) {
-        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_next_node(graph, n)) count_node(usage, n);
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_next_node(graph, n)) {
+            count_node(usage, n);
+            if (p == FB_MAIN_PROGRAM.id) list_node(usage, n);
+        }
     }
     if (!find_insides(usage)) {
         fb_usage_free(usage);
         return NULL;
     }
     return usage;
+}
+
+fb_node_list fb_usage_nodes(const fb_usage *usage) {
+    return (fb_node_list){usage->nodes, usage->ops, usage->node_count};
 }
 
 uint32_t fb_call_count(const fb_usage *usage, fb_module module) {

@@ -4,11 +4,21 @@
 #define FB_ANALYSIS_USAGE_H
 
 #include "core/graph/graph.h"
+#include "core/operators/op.h"
 
 typedef struct fb_usage fb_usage;
 
 fb_usage *fb_usage_new(const fb_graph *graph); /* NULL when memory is out */
 void fb_usage_free(fb_usage *usage);
+
+/* The nodes of the main program in order, and the operator of each (fb_node_op): a search for a few operators reads less of
+ * them than of the rows. */
+typedef struct fb_node_list {
+    const fb_node *nodes;
+    const fb_op *ops;
+    size_t count;
+} fb_node_list;
+fb_node_list fb_usage_nodes(const fb_usage *usage);
 
 /* call_module nodes of the module in all programs, by document order, the main program's first. */
 uint32_t fb_call_count(const fb_usage *usage, fb_module module);

@@ -378,11 +378,14 @@ fb_node fb_with_bias(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, sum, FB_OP_ADD) && linear_of_sum(graph, sum, &linear) ? sum : node;
 }
 
+bool fb_op_may_be_linear(fb_op op) {
+    return op == FB_OP_LINEAR || op == FB_OP_ADDMM || op == FB_OP_MM || op == FB_OP_ONNX_GEMM || op == FB_OP_MATMUL ||
+           op == FB_OP_ADD;
+}
+
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_op op = fb_node_op(graph, node);
-    bool may_be = op == FB_OP_LINEAR || op == FB_OP_ADDMM || op == FB_OP_MM || op == FB_OP_ONNX_GEMM || op == FB_OP_MATMUL ||
-                  op == FB_OP_ADD;
-    if (!may_be) return false;
+    if (!fb_op_may_be_linear(op)) return false;
     fb_linear found = {.origin = node, .weight_factor = 1, .bias_factor = 1};
     bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION, is_linear = false;
     if (op == FB_OP_LINEAR && is_function) is_linear = linear_of_function(graph, node, &found);
@@ -507,16 +510,22 @@ static bool conv_of_onnx(const fb_graph *graph, fb_node node, fb_conv *conv) {
     return conv->spatial >= 1 && conv->spatial <= 3 && conv->input.id != conv->weight_read.id && measure_conv(graph, conv);
 }
 
+bool fb_op_may_be_conv(fb_op op) {
+    bool ignored;
+    return op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_CONV_TRANSPOSE || op == FB_OP_CONVOLUTION || spatial_of(op, &ignored);
+}
+
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_conv found = {0};
-    bool is_transposed, is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION;
     fb_op op = fb_node_op(graph, node);
+    if (!fb_op_may_be_conv(op)) return false;
+    bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION;
     if (op == FB_OP_ONNX_CONV || op == FB_OP_ONNX_CONV_TRANSPOSE) {
         if (!conv_of_onnx(graph, node, &found)) return false;
         *conv = found;
         return true;
     }
-    if (!spatial_of(op, &is_transposed) && !(op == FB_OP_CONVOLUTION && is_function)) return false;
+    if (op == FB_OP_CONVOLUTION && !is_function) return false;
     bool is_conv = is_function ? conv_of_function(graph, node, &found) : conv_of_module_call(graph, node, &found);
     if (is_conv) *conv = found;
     return is_conv;
@@ -617,7 +626,12 @@ static bool batch_norm_of_onnx(const fb_graph *graph, fb_node node, fb_batch_nor
     return (rank < 0 || rank >= 2) && measure_batch_norm(graph, -1, norm);
 }
 
+bool fb_op_may_be_batch_norm(fb_op op) {
+    return op == FB_OP_BATCH_NORM || op == FB_OP_GETITEM || op == FB_OP_ONNX_BATCH_NORM || batch_norm_spatial(op);
+}
+
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
+    if (!fb_op_may_be_batch_norm(fb_node_op(graph, node))) return false;
     fb_batch_norm found = {0};
     const fb_node_row *row = fb_node_at(graph, node);
     bool is_norm = false;
@@ -795,7 +809,12 @@ static bool has_bias_behind(const fb_graph *graph, fb_node product) {
     return fb_graph_is_onnx(graph) && has_op(graph, sum, FB_OP_ADD) && norm_with_bias(graph, sum, &ignored);
 }
 
+bool fb_op_may_be_norm(fb_op op) {
+    return op == FB_OP_LAYER_NORM || op == FB_OP_RMS_NORM || op == FB_OP_GETITEM || op == FB_OP_MUL || op == FB_OP_ADD;
+}
+
 bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
+    if (!fb_op_may_be_norm(fb_node_op(graph, node))) return false;
     fb_norm found = {0};
     fb_node call = fb_call_of_value(graph, node);
     fb_op op = fb_node_op(graph, call);
@@ -887,9 +906,12 @@ static fb_division_form division_form(const fb_graph *graph, fb_node node) {
     return strstr(target, ".Scalar") ? FB_DIVISION_ATEN_SCALAR : FB_DIVISION_ATEN; /* .Scalar or .Scalar_mode */
 }
 
+bool fb_op_may_be_division(fb_op op) {
+    return op == FB_OP_DIV || op == FB_OP_TRUE_DIVIDE;
+}
+
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division) {
-    fb_op op = fb_node_op(graph, node);
-    if (op != FB_OP_DIV && op != FB_OP_TRUE_DIVIDE) return false;
+    if (!fb_op_may_be_division(fb_node_op(graph, node))) return false;
     fb_division found = {.node = node,
                          .form = division_form(graph, node),
                          .numerator = fb_call_argument(graph, node, "input"),

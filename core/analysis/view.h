@@ -181,6 +181,7 @@ typedef struct fb_linear {
     bool training;
 } fb_linear;
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
+bool fb_op_may_be_linear(fb_op op); /* at a node of such an operator; the same of the other views */
 /* Of a MatMul the Add that gives it its bias; of any other node the node itself. */
 fb_node fb_with_bias(const fb_graph *graph, fb_node node);
 /* The matrix that a node other than a get_attr gives: the transposition of what one reads. */
@@ -203,6 +204,7 @@ typedef struct fb_conv {
     bool training;
 } fb_conv;
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv);
+bool fb_op_may_be_conv(fb_op op);
 
 /* Batch normalisation: (x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel of axis 1. */
 typedef struct fb_batch_norm {
@@ -220,6 +222,7 @@ typedef struct fb_batch_norm {
     bool training;     /* the call's own argument, or else the module's mode */
 } fb_batch_norm;
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
+bool fb_op_may_be_batch_norm(fb_op op);
 
 /* LayerNorm and RMSNorm over the last dimensions: normalised(x) * weight + bias; and RMSNorm spelled out, as traces of Llama
  * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. In ONNX what is divided by a square root, * weight, and + bias. */
@@ -237,6 +240,7 @@ typedef struct fb_norm {
     double eps;       /* nan: the default of the dtype */
 } fb_norm;
 bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm);
+bool fb_op_may_be_norm(fb_op op);
 
 /* operator.truediv, torch.div, divide and true_divide, the methods of these names, and ATen's: a division by anything. */
 typedef enum fb_division_form {
@@ -254,6 +258,7 @@ typedef struct fb_division {
     fb_value rounding_mode;      /* none = not given; may be FB_NONE */
 } fb_division;
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division);
+bool fb_op_may_be_division(fb_op op);
 
 /* A softmax along one axis of an input of that many dimensions, which is known. ONNX's before opset 13 only along the last. */
 bool fb_softmax_axis(const fb_graph *graph, fb_node node, int rank, int *axis);

@@ -25,6 +25,11 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
         (is_own ? pass->match_onnx : pass->match_graph)(matcher);
         return;
     }
+    if (pass->begins_at && !matcher->has_signature) {
+        fb_candidates all = {.matcher = matcher, .begins_at = pass->begins_at};
+        for (fb_node n; (n = fb_next_candidate(&all)).id;) pass->match(matcher, n);
+        return;
+    }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher); n = fb_next_node(graph, n)) {
         if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
         pass->match(matcher, n);

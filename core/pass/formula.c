@@ -381,17 +381,13 @@ typedef struct comparison {
 
 #define LOOKED_AT 64 /* earlier comparisons */
 
-void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, const fb_op *ends, void (*look)(void *, fb_node),
+void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, bool (*may_end_at)(fb_op), void (*look)(void *, fb_node),
                         void *context) {
     const fb_graph *g = matcher->graph;
     *formulas = (fb_formulas){.matcher = matcher, .now = calloc(fb_node_limit(g), sizeof(fb_node))};
     matcher->failed |= !formulas->now;
-    fb_node n = formulas->now ? fb_first_node(g, FB_MAIN_PROGRAM) : (fb_node){0};
-    for (; n.id && fb_matcher_goes_on(matcher); n = fb_next_node(g, n)) {
-        const fb_op *end = ends;
-        while (*end && *end != fb_node_op(g, n)) end++;
-        if (*end) look(context, n);
-    }
+    fb_candidates all = {.matcher = matcher, .begins_at = may_end_at};
+    for (fb_node n; (n = fb_next_candidate(&all)).id;) look(context, n);
     fb_buffer_free(&formulas->found);
     free(formulas->now);
 }

@@ -48,8 +48,8 @@ typedef struct fb_formulas {
     fb_node *now;    /* by node: what it is compared as */
 } fb_formulas;
 
-/* Calls `look` with each node whose operator is among `ends`, which end with 0. `formulas` holds while it runs. */
-void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, const fb_op *ends, void (*look)(void *, fb_node),
+/* Calls `look` with each node of an operator at which a formula may end. `formulas` holds while it runs. */
+void fb_formulas_search(fb_formulas *formulas, fb_matcher *matcher, bool (*may_end_at)(fb_op), void (*look)(void *, fb_node),
                         void *context);
 fb_formula_verdict fb_formula_compare(fb_formulas *formulas, const fb_formula *formula, const fb_substitute *substitute);
 

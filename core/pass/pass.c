@@ -32,6 +32,25 @@ bool fb_matcher_goes_on(fb_matcher *matcher) {
     return fb_matcher_takes(matcher, 1);
 }
 
+static bool may_begin(fb_candidates *candidates, fb_op op) {
+    size_t row = op & FB_OP_IN_PLACE ? FB_OP_COUNT + (op & (size_t)~FB_OP_IN_PLACE) : op;
+    uint8_t *answer = &candidates->answers[row];
+    if (!*answer) *answer = candidates->begins_at(op) + 1;
+    return *answer > 1;
+}
+
+enum { SKIPPED_AT_ONCE = 256 }; /* nodes, as fast as one that is looked at */
+
+fb_node fb_next_candidate(fb_candidates *candidates) {
+    fb_node_list all = fb_usage_nodes(candidates->matcher->usage);
+    size_t at = candidates->next, skipped;
+    while (at < all.count && !may_begin(candidates, all.ops[at])) at++;
+    skipped = at - candidates->next;
+    candidates->next = at + 1;
+    bool goes_on = fb_matcher_takes(candidates->matcher, (unsigned)(skipped / SKIPPED_AT_ONCE) + 1);
+    return at < all.count && goes_on ? all.nodes[at] : (fb_node){0};
+}
+
 /* In `found`, a match is its size, then its data, which ends where the next size_t may be. */
 void fb_match_found_as(fb_matcher *matcher, const void *data, size_t size) {
     size_t gap = -size % sizeof size, none = 0;

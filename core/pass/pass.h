@@ -65,6 +65,7 @@ typedef struct fb_pass {
     bool reversible, preserves_computation;
     bool only_removes; /* nodes: nothing is left that it could mark */
     bool reads_onnx;   /* what it asks of a call is known of ONNX's operators, and it writes none of PyTorch's in their place */
+    bool (*begins_at)(fb_op op); /* may it match a node of that operator? NULL: of any */
     void (*match)(fb_matcher *matcher, fb_node node);
     void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
@@ -111,6 +112,22 @@ struct fb_matcher {
 bool fb_matcher_goes_on(fb_matcher *matcher);
 /* The same before what takes as long as so many nodes. */
 bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes);
+
+/* The nodes of the main program whose operators are such as `begins_at` is true for, in order:
+ *
+ *     fb_candidates all = {.matcher = m, .begins_at = …};
+ *     for (fb_node n; (n = fb_next_candidate(&all)).id;) …
+ *
+ * Most passes look for a few operators, and most nodes cost them no more than a look at a table. It ends where matching does.
+ */
+typedef struct fb_candidates {
+    fb_matcher *matcher;
+    bool (*begins_at)(fb_op op);
+    size_t next;
+    uint8_t
+        answers[2 * FB_OP_COUNT]; /* of begins_at, plus one: by operator, and then by operator in place; 0 = not asked yet */
+} fb_candidates;
+fb_node fb_next_candidate(fb_candidates *candidates);
 
 /* Reports a match, which edit gets as it is: nodes of one kind; or any other data, such as a struct of the pass. It is copied.
  */

@@ -135,7 +135,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "ChangeTrueDivToMulByInverse", .version = number, .earlier = before,                                           \
         .summary = "Replaces a division of a tensor by a constant with a multiplication by its inverse.",                      \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_SAME, .reversible = true,                      \
-        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
+        .preserves_computation = true, .reads_onnx = true, .begins_at = fb_op_may_be_division, .match = match, .edit = edit,   \
     }
 
 static const fb_pass version_1 = CHANGE_TRUE_DIV(1, NULL);

@@ -261,7 +261,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "FoldNormIntoLinear", .version = number, .earlier = before,                                                    \
         .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into all Linears that read it.",                       \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FEWER_NODES, .reversible = false,              \
-        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
+        .preserves_computation = true, .reads_onnx = true, .begins_at = fb_op_may_be_norm, .match = match, .edit = edit,       \
     }
 
 static const fb_pass version_1 = FOLD_NORM(1, NULL);

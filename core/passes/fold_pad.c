@@ -121,16 +121,28 @@ static fb_node pad_before(const fb_graph *g, const window *w, fb_node call) {
 
 /* ---- windows ------------------------------------------------------------------------------------------------------------- */
 
+static bool is_pool_of_onnx(fb_op op) {
+    return op == FB_OP_ONNX_MAX_POOL || op == FB_OP_ONNX_AVERAGE_POOL;
+}
+
+static bool is_pool_op(fb_op op) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    return facts->shape == FB_SHAPE_MAX_POOL || facts->shape == FB_SHAPE_AVG_POOL || is_pool_of_onnx(op);
+}
+
+static bool may_be_window(fb_op op) {
+    return is_pool_op(op) || fb_op_may_be_conv(op);
+}
+
 static bool window_at(const fb_graph *g, fb_node n, window *w) {
     fb_conv conv = {0};
-    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
-    bool is_of_onnx = fb_op_is(g, n, FB_OP_ONNX_MAX_POOL) || fb_op_is(g, n, FB_OP_ONNX_AVERAGE_POOL);
-    bool is_pool = facts->shape == FB_SHAPE_MAX_POOL || facts->shape == FB_SHAPE_AVG_POOL || is_of_onnx;
+    fb_op op = fb_node_op(g, n);
+    bool is_of_onnx = is_pool_of_onnx(op), is_pool = is_pool_op(op);
     if (!is_pool && !fb_conv_at(g, n, &conv)) return false;
     const fb_node_row *row = fb_node_at(g, n);
     fb_module module = row->opcode == FB_CALL_MODULE ? row->module : (fb_module){0};
     w->layer = (fb_layer){.call = n, .module = module, .input_parameter = "input"};
-    w->spatial = is_of_onnx ? fb_node_rank(g, n) - 2 : is_pool ? facts->spatial : conv.spatial;
+    w->spatial = is_of_onnx ? fb_node_rank(g, n) - 2 : is_pool ? fb_op_facts_of(op)->spatial : conv.spatial;
     w->is_pool = is_pool;
     return w->spatial >= 1 && w->spatial <= MAX_SPATIAL;
 }
@@ -316,7 +328,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "FoldPad", .version = number, .earlier = before,                                                               \
         .summary = "Moves zero padding into the convolution or average pool that reads it.", .parameters = FB_NO_PARAMETERS,   \
         .exactness = FB_MOVES, .gain = FB_GAIN_FASTER, .reversible = true, .preserves_computation = true, .reads_onnx = true,  \
-        .match = match, .edit = edit,                                                                                          \
+        .begins_at = may_be_window, .match = match, .edit = edit,                                                              \
     }
 
 static const fb_pass version_1 = FOLD_PAD(1, NULL);

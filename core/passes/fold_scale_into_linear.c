@@ -434,6 +434,11 @@ static fb_obstacle formula_obstacle(const fb_graph *g, fb_node factor, fb_node i
     return FB_NO_OBSTACLE;
 }
 
+static bool is_affine(fb_op op) {
+    fb_arithmetic ignored;
+    return form_of(op, &ignored);
+}
+
 static void match(fb_matcher *m, fb_node n) {
     scale_fold after, before;
     fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
@@ -496,6 +501,7 @@ const fb_pass fb_fold_scale_into_linear = {
     .reversible = false,
     .preserves_computation = true,
     .reads_onnx = true,
+    .begins_at = is_affine,
     .match = match,
     .edit = edit,
 };

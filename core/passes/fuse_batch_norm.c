@@ -33,7 +33,8 @@ static void match(fb_matcher *m, fb_node n) {
         .name = "FuseBatchNorm", .version = number, .earlier = before,                                                         \
         .summary = "Folds a BatchNorm in eval mode into the Linear or convolution before or after it.",                        \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .gain = FB_GAIN_FASTER, .reversible = false,                   \
-        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = fb_edit_fold,                               \
+        .preserves_computation = true, .reads_onnx = true, .begins_at = fb_op_may_be_batch_norm, .match = match,               \
+        .edit = fb_edit_fold,                                                                                                  \
     }
 
 static const fb_pass version_1 = FUSE_BATCH_NORM(1, NULL);

@@ -26,7 +26,7 @@ static void match(fb_matcher *m, fb_node n) {
         .name = "FuseBatchNorm1dInLinear", .version = number, .earlier = before,                                               \
         .summary = "Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it.",                        \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_ROUNDS, .reversible = false, .preserves_computation = true,            \
-        .reads_onnx = true, .match = match, .edit = fb_edit_fold,                                                              \
+        .reads_onnx = true, .begins_at = fb_op_may_be_batch_norm, .match = match, .edit = fb_edit_fold,                        \
     }
 
 static const fb_pass version_1 = FUSE_BATCH_NORM_1D(1, NULL);

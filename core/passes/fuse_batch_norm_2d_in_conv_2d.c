@@ -26,7 +26,7 @@ static void match(fb_matcher *m, fb_node n) {
         .name = "FuseBatchNorm2dInConv2d", .version = number, .earlier = before,                                               \
         .summary = "Folds a BatchNorm2d in eval mode into the Conv2d before it.", .parameters = FB_NO_PARAMETERS,              \
         .exactness = FB_ROUNDS, .gain = FB_GAIN_FASTER, .reversible = false, .preserves_computation = true,                    \
-        .reads_onnx = true, .match = match, .edit = fb_edit_fold,                                                              \
+        .reads_onnx = true, .begins_at = fb_op_may_be_batch_norm, .match = match, .edit = fb_edit_fold,                        \
     }
 
 static const fb_pass version_1 = FUSE_BATCH_NORM_2D(1, NULL);

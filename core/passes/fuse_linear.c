@@ -19,10 +19,14 @@ typedef struct found {
 } found;
 
 /* The product, and its weight: what a transposition reads, or else what the product reads. */
+static bool may_be_product(fb_op op) {
+    return op == FB_OP_MATMUL || op == FB_OP_MM;
+}
+
 static bool find_product(const fb_graph *g, fb_node n, found *f, fb_shape_result *weight) {
     fb_tensor tensor;
     fb_node read;
-    if (!fb_op_is(g, n, FB_OP_MATMUL) && !fb_op_is(g, n, FB_OP_MM)) return false;
+    if (!may_be_product(fb_node_op(g, n))) return false;
     f->input = fb_call_argument(g, n, "input");
     f->weight = fb_call_argument(g, n, fb_op_is(g, n, FB_OP_MM) ? "mat2" : "other");
     fb_node matrix = fb_value_node(g, f->weight);
@@ -115,6 +119,7 @@ const fb_pass fb_fuse_linear = {
     .reversible = true,
     .preserves_computation = true,
     .reads_onnx = true,
+    .begins_at = may_be_product,
     .match = match,
     .edit = edit,
 };

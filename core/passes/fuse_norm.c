@@ -234,10 +234,13 @@ static void look(void *context, fb_node n) {
         fb_match_found_as(m, &s->best, sizeof s->best);
 }
 
+static bool may_end_at(fb_op op) {
+    return op == FB_OP_MUL || fb_op_may_be_division(op) || op == FB_OP_SUB || op == FB_OP_LOG;
+}
+
 static void match_graph(fb_matcher *m) {
-    static const fb_op ends[] = {FB_OP_MUL, FB_OP_DIV, FB_OP_TRUE_DIVIDE, FB_OP_SUB, FB_OP_LOG, 0};
     search s = {0};
-    fb_formulas_search(&s.formulas, m, ends, look, &s);
+    fb_formulas_search(&s.formulas, m, may_end_at, look, &s);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

@@ -101,6 +101,7 @@ const fb_pass fb_fuse_repeat = {
     .gain = FB_GAIN_FEWER_NODES,
     .reversible = true,
     .preserves_computation = true,
+    .begins_at = fb_op_reshapes,
     .match = match,
     .edit = edit,
 };

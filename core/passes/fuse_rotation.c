@@ -148,8 +148,12 @@ static bool find_cat(const fb_graph *g, int version, rotation *r) {
            r->start < r->size;
 }
 
+static bool is_product(fb_op op) {
+    return op == FB_OP_MUL;
+}
+
 static bool find(const fb_graph *g, int version, fb_node n, rotation *r) {
-    if (!fb_op_is(g, n, FB_OP_MUL)) return false;
+    if (!is_product(fb_node_op(g, n))) return false;
     fb_value sides[] = {fb_call_argument(g, n, "input"), fb_call_argument(g, n, "other")};
     r->product = n;
     for (int i = 0; i < 2; i++) {
@@ -271,8 +275,8 @@ static void edit_onnx(fb_rewrite *rw, const fb_match *match) {
         .summary = "Replaces slice, negate and concatenate in rotary embeddings with one `roll`; the minus sign moves into "   \
                    "the factor.",                                                                                              \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_SAME, .reversible = true,                       \
-        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit, .match_onnx = match_onnx,             \
-        .edit_onnx = edit_onnx,                                                                                                \
+        .preserves_computation = true, .reads_onnx = true, .begins_at = is_product, .match = match, .edit = edit,              \
+        .match_onnx = match_onnx, .edit_onnx = edit_onnx,                                                                      \
     }
 
 static const fb_pass version_1 = FUSE_ROTATION(1, NULL);

@@ -290,12 +290,19 @@ static void match_region(search *s, fb_node load) {
     fb_match_found_as(s->m, &s->at, sizeof s->at);
 }
 
+static bool is_load_or_level(fb_op op) {
+    return op == FB_OP_LOAD_DECOMPOSITIONS || op == FB_OP_ENTER_VMAP_LEVEL;
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     size_t size = (fb_node_limit(g) + (size_t)1) * sizeof(part);
     search s = {.m = m, .graph = g};
     fb_node load = {0};
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
+    fb_candidates all = {.matcher = m, .begins_at = is_load_or_level};
+    for (fb_node n; (n = fb_next_candidate(&all)).id;) {
+        if (s.at.last.id && fb_node_at(g, n)->ordinal <= fb_node_at(g, s.at.last)->ordinal)
+            continue; /* inside the last region */
         if (fb_op_is(g, n, FB_OP_LOAD_DECOMPOSITIONS)) load = n;
         if (!fb_op_is(g, n, FB_OP_ENTER_VMAP_LEVEL)) continue;
         if (!s.parts) { /* most graphs have no vmap */
@@ -311,7 +318,6 @@ static void match_graph(fb_matcher *m) {
         }
         match_region(&s, load);
         load = (fb_node){0};
-        n = s.at.last;
     }
 }
 

@@ -27,8 +27,12 @@ typedef struct surroundings {
     fb_rearrange before, after;
 } surroundings;
 
+static bool may_be_packed(fb_op op) {
+    return fb_op_may_be_linear(op) && op != FB_OP_LINEAR;
+}
+
 static bool find(const fb_graph *g, fb_node n, surroundings *s) {
-    if (fb_node_at(g, n)->user_count != 1) return false;
+    if (!may_be_packed(fb_node_op(g, n)) || fb_node_at(g, n)->user_count != 1) return false;
     bool is_found = fb_linear_at(g, n, &s->linear) && s->linear.form >= FB_LINEAR_GEMM && s->linear.input.id &&
                     s->linear.weight_factor == 1 && s->linear.bias_factor == 1;
     if (!is_found) return false;
@@ -119,7 +123,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         .name = "UnpackLinear", .version = number, .earlier = before,                                                          \
         .summary = "Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions.",       \
         .parameters = FB_NO_PARAMETERS, .exactness = FB_MOVES, .gain = FB_GAIN_FEWER_NODES, .reversible = true,                \
-        .preserves_computation = true, .reads_onnx = true, .match = match, .edit = edit,                                       \
+        .preserves_computation = true, .reads_onnx = true, .begins_at = may_be_packed, .match = match, .edit = edit,           \
     }
 
 static const fb_pass version_1 = UNPACK_LINEAR(1, NULL);
