@@ -8,19 +8,19 @@
 #include "core/base/file_kind.h"
 #include "core/base/grow.h"
 
-/* Each records a failure at scan->at and returns false. */
-static inline bool fail(fb_scan *scan, const char *code, const char *message) {
-    fb_scan_fail(scan, FB_SYNTAX, code, message, scan->at);
-    return false;
+/* Each records a failure and returns NULL. What scans begins at `at`, and returns where it ended, or NULL. */
+static const char *fail(fb_scan *scan, const char *at, const char *code, const char *message) {
+    fb_scan_fail(scan, FB_SYNTAX, code, message, at);
+    return NULL;
 }
 
-static inline bool fail_expected(fb_scan *scan, const char *message) {
-    return fail(scan, "invalid-json", scan->at < scan->end ? message : "the document ends in the middle");
+static const char *fail_expected(fb_scan *scan, const char *at, const char *message) {
+    return fail(scan, at, "invalid-json", at < scan->end ? message : "the document ends in the middle");
 }
 
-static inline bool fail_memory(fb_scan *scan) {
-    fb_scan_fail(scan, FB_NO_MEMORY, "out-of-memory", "not enough memory", scan->at);
-    return false;
+static const char *fail_memory(fb_scan *scan, const char *at) {
+    fb_scan_fail(scan, FB_NO_MEMORY, "out-of-memory", "not enough memory", at);
+    return NULL;
 }
 
 /* ---- strings ----------------------------------------------------------------------------------------------------------- */
@@ -28,15 +28,13 @@ static inline bool fail_memory(fb_scan *scan) {
 #define EACH_BYTE(c) (0x0101010101010101ULL * (c))
 
 /* The high bit of the first byte (in memory order) that is a quote, a backslash, a control character or not ASCII; bytes after
- * it may be flagged without reason. */
+ * it may be flagged without reason. A byte that is less than what is taken from it borrows into its high bit. */
 static inline uint64_t special_bytes(const char *at) {
     uint64_t word;
     memcpy(&word, at, sizeof word);
     word = le64toh(word);
     uint64_t quote = word ^ EACH_BYTE(0x22U), backslash = word ^ EACH_BYTE(0x5CU);
-    uint64_t found = (quote - EACH_BYTE(1U)) & ~quote;
-    found |= (backslash - EACH_BYTE(1U)) & ~backslash;
-    found |= (word - EACH_BYTE(0x20U)) & ~word;
+    uint64_t found = (quote - EACH_BYTE(1U)) | (backslash - EACH_BYTE(1U)) | (word - EACH_BYTE(0x20U));
     return (found | word) & EACH_BYTE(0x80U);
 }
 
@@ -110,116 +108,117 @@ static char *put_utf8(char *to, uint32_t code) {
     return to;
 }
 
-/* Decodes the escape at scan->at (after the backslash) and steps over it; NULL on failure. Never longer than its spelling. */
-static char *decode_escape(fb_scan *scan, char *to) {
+/* Decodes the escape at *at (after the backslash) and steps over it; NULL on failure. Never longer than its spelling. */
+static char *decode_escape(fb_scan *scan, const char **at, char *to) {
     static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
-    const char *found = scan->at < scan->end && *scan->at ? strchr(plain, *scan->at) : NULL;
+    const char *escape = *at, *found = escape < scan->end && *escape ? strchr(plain, *escape) : NULL;
     if (found) {
-        scan->at++;
+        ++*at;
         *to++ = meaning[found - plain];
         return to;
     }
-    if (scan->at >= scan->end || *scan->at != 'u') {
-        fail_expected(scan, "a backslash is followed by none of \" \\ / b f n r t u");
+    if (escape >= scan->end || *escape != 'u') {
+        fail_expected(scan, escape, "a backslash is followed by none of \" \\ / b f n r t u");
         return NULL;
     }
-    int32_t code = hex4(scan->at + 1, scan->end);
+    int32_t code = hex4(escape + 1, scan->end);
     if (code < 0) {
-        fail_expected(scan, "\\u needs four hexadecimal digits");
+        fail_expected(scan, escape, "\\u needs four hexadecimal digits");
         return NULL;
     }
     if (code == 0) {
-        fail(scan, "nul-character", "a string cannot hold the character \\u0000");
+        fail(scan, escape, "nul-character", "a string cannot hold the character \\u0000");
         return NULL;
     }
     size_t size = 5;
     if (code >= 0xD800 && code < 0xE000) {
-        bool has_second = code < 0xDC00 && scan->end - scan->at > 6 && scan->at[5] == '\\' && scan->at[6] == 'u';
-        int32_t second = has_second ? hex4(scan->at + 7, scan->end) : -1;
+        bool has_second = code < 0xDC00 && scan->end - escape > 6 && escape[5] == '\\' && escape[6] == 'u';
+        int32_t second = has_second ? hex4(escape + 7, scan->end) : -1;
         if (second < 0xDC00 || second >= 0xE000) {
-            fail(scan, "lone-surrogate", "half of a surrogate pair stands alone");
+            fail(scan, escape, "lone-surrogate", "half of a surrogate pair stands alone");
             return NULL;
         }
         code = 0x10000 + ((code - 0xD800) << 10) + (second - 0xDC00);
         size = 11;
     }
-    scan->at += size;
+    *at += size;
     return put_utf8(to, (uint32_t)code);
 }
 
-/* Finds the closing quote and checks UTF-8 on the way; leaves scan->at on the quote. */
-static bool find_quote(fb_scan *scan, bool *has_escapes) {
+/* The string between the quotes, which has escapes. */
+static bool decode(fb_scan *scan, const char *at, const char *quote, fb_json *out) {
+    char *text = fb_arena_alloc(&scan->decoded, (size_t)(quote - at)), *to = text;
+    if (!text) return fail_memory(scan, quote);
+    while (at < quote) {
+        const char *backslash = memchr(at, '\\', (size_t)(quote - at));
+        size_t plain = (size_t)((backslash ? backslash : quote) - at);
+        memcpy(to, at, plain);
+        to += plain;
+        at += plain;
+        if (!backslash) break;
+        at++;
+        to = decode_escape(scan, &at, to);
+        if (!to) return false;
+    }
+    out->text = text;
+    out->count = (uint32_t)(to - text);
+    return true;
+}
+
+/* The closing quote; UTF-8 is checked on the way. */
+static const char *find_quote(fb_scan *scan, const char *at, bool *has_escapes) {
     for (;;) {
-        scan->at = skip_plain(scan->at, scan->end);
-        if (scan->at >= scan->end) return fail_expected(scan, "");
-        unsigned char c = (unsigned char)*scan->at;
-        if (c == '"') return true;
-        if (c < 0x20) return fail(scan, "invalid-json", "a string holds a bare control character");
-        size_t length = fb_utf8_length((const unsigned char *)scan->at, (const unsigned char *)scan->end);
-        if (length == 0) return fail(scan, "invalid-utf8", "a string is not UTF-8");
-        scan->at += length;
+        at = skip_plain(at, scan->end);
+        if (at >= scan->end) return fail_expected(scan, at, "");
+        unsigned char c = (unsigned char)*at;
+        if (c == '"') return at;
+        if (c < 0x20) return fail(scan, at, "invalid-json", "a string holds a bare control character");
+        size_t length = fb_utf8_length((const unsigned char *)at, (const unsigned char *)scan->end);
+        if (length == 0) return fail(scan, at, "invalid-utf8", "a string is not UTF-8");
+        at += length;
         if (c != '\\') continue;
         *has_escapes = true;
-        if (scan->at < scan->end && (unsigned char)*scan->at < 0x80) scan->at++; /* perhaps \" */
+        if (at < scan->end && (unsigned char)*at < 0x80) at++; /* perhaps \" */
     }
 }
 
-/* The string whose opening quote is at scan->at, or the number that begins there. False on failure. */
-static bool scan_string(fb_scan *scan, fb_json *out) {
-    const char *begin = ++scan->at;
+/* The string whose opening quote is at `at`. */
+static inline const char *scan_string(fb_scan *scan, const char *at, fb_json *out) {
+    const char *begin = at + 1;
     bool has_escapes = false;
-    if (!find_quote(scan, &has_escapes)) return false;
-    const char *quote = scan->at;
+    const char *quote = find_quote(scan, begin, &has_escapes);
+    if (!quote) return NULL;
     out->kind = FB_JSON_STRING;
     out->text = begin;
     out->count = (uint32_t)(quote - begin);
-    if (has_escapes) {
-        char *text = fb_arena_alloc(&scan->decoded, out->count), *to = text;
-        if (!text) return fail_memory(scan);
-        for (scan->at = begin; scan->at < quote;) {
-            const char *backslash = memchr(scan->at, '\\', (size_t)(quote - scan->at));
-            size_t plain = (size_t)((backslash ? backslash : quote) - scan->at);
-            memcpy(to, scan->at, plain);
-            to += plain;
-            scan->at += plain;
-            if (!backslash) break;
-            scan->at++;
-            to = decode_escape(scan, to);
-            if (!to) return false;
-        }
-        out->text = text;
-        out->count = (uint32_t)(to - text);
-    }
-    scan->at = quote + 1;
-    return true;
+    if (has_escapes && !decode(scan, begin, quote, out)) return NULL;
+    out->span = 1;
+    return quote + 1;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------------- */
 
-/* The digits at scan->at are appended to *mantissa; *digits counts them without leading zeros, and beyond 19 they are dropped.
- */
-static bool scan_digits(fb_scan *scan, uint64_t *mantissa, int *digits) {
-    const char *begin = scan->at;
-    for (; scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9'; scan->at++) {
-        if (*mantissa == 0 && *scan->at == '0') continue;
-        if (*digits < 19) *mantissa = *mantissa * 10 + (uint64_t)(*scan->at - '0');
+/* The digits at `at` are appended to *mantissa; *digits counts them without leading zeros, and beyond 19 they are dropped. */
+static inline const char *scan_digits(fb_scan *scan, const char *at, uint64_t *mantissa, int *digits) {
+    const char *begin = at;
+    for (; at < scan->end && *at >= '0' && *at <= '9'; at++) {
+        if (*mantissa == 0 && *at == '0') continue;
+        if (*digits < 19) *mantissa = *mantissa * 10 + (uint64_t)(*at - '0');
         if (*digits < INT32_MAX) ++*digits;
     }
-    return scan->at > begin || fail_expected(scan, "a number needs a digit here");
+    return at > begin ? at : fail_expected(scan, at, "a number needs a digit here");
 }
 
-static bool slow_real(fb_scan *scan, const char *begin, double *real) {
+static const char *slow_real(fb_scan *scan, const char *begin, const char *at, double *real) {
     char small[64], *copy = small;
-    size_t length = (size_t)(scan->at - begin);
+    size_t length = (size_t)(at - begin);
     if (length >= sizeof small) copy = malloc(length + 1);
-    if (!copy) return fail_memory(scan);
+    if (!copy) return fail_memory(scan, at);
     memcpy(copy, begin, length);
     copy[length] = '\0';
     *real = strtod(copy, NULL);
     if (copy != small) free(copy);
-    if (isfinite(*real)) return true;
-    scan->at = begin;
-    return fail(scan, "number-out-of-range", "a number is too large for a 64-bit float");
+    return isfinite(*real) ? at : fail(scan, begin, "number-out-of-range", "a number is too large for a 64-bit float");
 }
 
 /* Up to 10^22 and 2^53 a double is exact, so that one multiplication or division rounds once: correctly (Clinger 1990). */
@@ -231,50 +230,46 @@ static bool fast_real(uint64_t mantissa, int64_t exponent, double *real) {
     return true;
 }
 
-static bool scan_number(fb_scan *scan, fb_json *out) {
-    const char *begin = scan->at;
+static const char *scan_number(fb_scan *scan, const char *at, fb_json *out) {
+    const char *begin = at, *end = scan->end;
     bool is_negative = *begin == '-', is_real = false;
-    if (is_negative) scan->at++;
+    at += is_negative;
     uint64_t mantissa = 0;
     int digits = 0;
     int64_t exponent = 0;
-    bool starts_with_zero = scan->at < scan->end && *scan->at == '0';
-    const char *integer = scan->at;
-    if (!scan_digits(scan, &mantissa, &digits)) return false;
-    if (starts_with_zero && scan->at - integer > 1) {
-        scan->at = integer;
-        return fail(scan, "invalid-json", "a number starts with 0");
-    }
-    if (scan->at < scan->end && *scan->at == '.') {
+    const char *integer = at;
+    if (!(at = scan_digits(scan, at, &mantissa, &digits))) return NULL;
+    if (*integer == '0' && at - integer > 1) return fail(scan, integer, "invalid-json", "a number starts with 0");
+    if (at < end && *at == '.') {
         is_real = true;
-        const char *fraction = ++scan->at;
-        if (!scan_digits(scan, &mantissa, &digits)) return false;
-        exponent = -(scan->at - fraction);
+        const char *fraction = ++at;
+        if (!(at = scan_digits(scan, at, &mantissa, &digits))) return NULL;
+        exponent = -(at - fraction);
     }
-    if (scan->at < scan->end && (*scan->at == 'e' || *scan->at == 'E')) {
+    if (at < end && (*at == 'e' || *at == 'E')) {
         is_real = true;
-        scan->at++;
-        bool is_small = scan->at < scan->end && *scan->at == '-';
-        if (is_small || (scan->at < scan->end && *scan->at == '+')) scan->at++;
+        at++;
+        bool is_small = at < end && *at == '-';
+        if (is_small || (at < end && *at == '+')) at++;
         uint64_t power = 0;
         int power_digits = 0;
-        if (!scan_digits(scan, &power, &power_digits)) return false;
+        if (!(at = scan_digits(scan, at, &power, &power_digits))) return NULL;
         if (power_digits > 9) digits = INT32_MAX; /* leave it to strtod */
         else exponent += is_small ? -(int64_t)power : (int64_t)power;
     }
     if (is_real) {
         out->kind = FB_JSON_REAL;
-        if (digits > 19 || !fast_real(mantissa, exponent, &out->real)) return slow_real(scan, begin, &out->real);
+        if (digits > 19 || !fast_real(mantissa, exponent, &out->real)) return slow_real(scan, begin, at, &out->real);
         if (is_negative) out->real = -out->real;
-        return true;
+        return at;
     }
     out->kind = FB_JSON_INT;
     if (digits > 19 || mantissa > (uint64_t)INT64_MAX + is_negative) {
-        scan->at = begin;
-        return fail(scan, "number-out-of-range", "an integer does not fit 64 bits; in arguments it can be written as $int");
+        return fail(scan, begin, "number-out-of-range",
+                    "an integer does not fit 64 bits; in arguments it can be written as $int");
     }
     out->integer = (int64_t)(is_negative ? 0 - mantissa : mantissa);
-    return true;
+    return at;
 }
 
 #define DECODED_MAX ((size_t)1 << 20) /* bytes of decoded strings that are kept for the next element */
@@ -304,28 +299,32 @@ void fb_scan_position(const fb_scan *scan, const char *at, size_t *line, size_t 
 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
 
-static inline void skip_space(fb_scan *scan) {
-    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\t' || *scan->at == '\r'))
-        scan->at++;
+static inline const char *skip_space(const char *at, const char *end) {
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
+    return at;
 }
 
-static uint32_t fail_stopped(fb_scan *scan) {
-    const fb_error *why = &scan->work->stopped;
-    fb_scan_fail(scan, why->status, why->code, why->message, scan->at);
-    return UINT32_MAX;
-}
-
+#define ITEMS_AT_ONCE 64U /* entries for which there is room, and of which the watch is told, at a time */
 #define STEPS_OF_AN_ITEM 4
 
-/* A new entry at the end of the tree; its index, or UINT32_MAX. */
-static inline uint32_t add_item(fb_scan *scan) {
-    if (scan->work && !fb_work_goes_on(scan->work, STEPS_OF_AN_ITEM)) return fail_stopped(scan);
-    if (scan->count == INT32_MAX || !FB_GROW(scan->items, scan->count, scan->capacity)) {
-        fail_memory(scan);
-        return UINT32_MAX;
+static bool make_room(fb_scan *scan, const char *at) {
+    const fb_error *why = scan->work ? &scan->work->stopped : NULL;
+    if (why && !fb_work_goes_on(scan->work, ITEMS_AT_ONCE * STEPS_OF_AN_ITEM)) {
+        fb_scan_fail(scan, why->status, why->code, why->message, at);
+        return false;
     }
-    scan->items[scan->count] = (fb_json){.offset = (uint32_t)(scan->at - scan->start)};
-    return scan->count++;
+    bool has_room = scan->count < INT32_MAX - ITEMS_AT_ONCE;
+    while (has_room && scan->capacity - scan->count < ITEMS_AT_ONCE)
+        has_room = fb_grow(&scan->items, sizeof *scan->items, &scan->capacity);
+    return has_room || fail_memory(scan, at);
+}
+
+/* A new entry at the end of the tree, for what begins at `at`; NULL on failure. */
+static inline fb_json *add_item(fb_scan *scan, const char *at) {
+    if (scan->count % ITEMS_AT_ONCE == 0 && !make_room(scan, at)) return NULL;
+    fb_json *item = &scan->items[scan->count++];
+    *item = (fb_json){.offset = (uint32_t)(at - scan->start)};
+    return item;
 }
 
 static bool same_text(const fb_json *a, const fb_json *b) {
@@ -333,16 +332,15 @@ static bool same_text(const fb_json *a, const fb_json *b) {
 }
 
 static bool fail_duplicate(fb_scan *scan, const fb_json *key) {
-    scan->at = scan->start + key->offset;
     scan->count = (uint32_t)(key - scan->items) + 1; /* so that the failure's pointer leads to this member */
-    return fail(scan, "duplicate-member", "the member is there twice");
+    return fail(scan, scan->start + key->offset, "duplicate-member", "the member is there twice");
 }
 
 #define FEW_MEMBERS 16
 
-static bool check_many_members(fb_scan *scan, const fb_json *object) {
+static bool check_many_members(fb_scan *scan, const fb_json *object, const char *at) {
     const fb_json **keys = malloc(object->count * sizeof *keys);
-    if (!keys) return fail_memory(scan);
+    if (!keys) return fail_memory(scan, at);
     fb_json_sort_keys(object, keys);
     const fb_json *duplicate = NULL;
     for (uint32_t i = 1; i < object->count && !duplicate; i++) {
@@ -352,8 +350,8 @@ static bool check_many_members(fb_scan *scan, const fb_json *object) {
     return !duplicate || fail_duplicate(scan, duplicate);
 }
 
-static bool check_members(fb_scan *scan, const fb_json *object) {
-    if (object->count > FEW_MEMBERS) return check_many_members(scan, object);
+static bool check_members(fb_scan *scan, const fb_json *object, const char *at) {
+    if (object->count > FEW_MEMBERS) return check_many_members(scan, object, at);
     const fb_json *keys[FEW_MEMBERS], *key = fb_json_first(object);
     for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
         for (uint32_t j = 0; j < i; j++) {
@@ -364,93 +362,84 @@ static bool check_members(fb_scan *scan, const fb_json *object) {
     return true;
 }
 
-static bool scan_item(fb_scan *scan, size_t depth);
-
-static bool scan_member_name(fb_scan *scan) {
-    skip_space(scan);
-    if (scan->at >= scan->end || *scan->at != '"') return fail_expected(scan, "a member's name in quotes is missing here");
-    uint32_t index = add_item(scan);
-    if (index == UINT32_MAX || !scan_string(scan, &scan->items[index])) return false;
-    scan->items[index].span = 1;
-    skip_space(scan);
-    if (scan->at >= scan->end || *scan->at != ':') return fail_expected(scan, "a colon is missing after a member's name");
-    scan->at++;
-    return true;
+/* A member's name and its colon. */
+static inline const char *scan_member_name(fb_scan *scan, const char *at) {
+    at = skip_space(at, scan->end);
+    if (at >= scan->end || *at != '"') return fail_expected(scan, at, "a member's name in quotes is missing here");
+    fb_json *key = add_item(scan, at);
+    if (!key || !(at = scan_string(scan, at, key))) return NULL;
+    at = skip_space(at, scan->end);
+    return at < scan->end && *at == ':' ? at + 1 : fail_expected(scan, at, "a colon is missing after a member's name");
 }
 
-/* A container whose opening bracket is at scan->at; `index` is its entry. */
-static bool scan_container(fb_scan *scan, uint32_t index, size_t depth, char close) {
+static const char *scan_item(fb_scan *scan, const char *at, size_t depth);
+
+/* A container whose opening bracket is at `at`; `index` is its entry. */
+static const char *scan_container(fb_scan *scan, const char *at, uint32_t index, size_t depth) {
     if (depth >= scan->max_nesting) {
-        fb_scan_fail(scan, FB_INVALID, "nesting-too-deep", "arrays and objects are nested too deep", scan->at);
-        return false;
+        fb_scan_fail(scan, FB_INVALID, "nesting-too-deep", "arrays and objects are nested too deep", at);
+        return NULL;
     }
-    bool is_object = close == '}';
+    bool is_object = *at == '{';
+    char close = is_object ? '}' : ']';
     scan->items[index].kind = is_object ? FB_JSON_OBJECT : FB_JSON_ARRAY;
-    scan->at++;
+    at = skip_space(at + 1, scan->end);
     uint32_t count = 0;
-    skip_space(scan);
-    if (scan->at < scan->end && *scan->at == close) {
-        scan->at++;
-    } else {
-        for (;;) {
-            if (is_object && !scan_member_name(scan)) return false;
-            if (!scan_item(scan, depth + 1)) return false;
-            count++;
-            skip_space(scan);
-            if (scan->at < scan->end && *scan->at == ',') {
-                scan->at++;
-                continue;
-            }
-            if (scan->at >= scan->end || *scan->at != close) {
-                return fail_expected(scan, is_object ? "a comma or } is missing here" : "a comma or ] is missing here");
-            }
-            scan->at++;
-            break;
+    bool is_closed = at < scan->end && *at == close;
+    while (!is_closed) {
+        if (is_object && !(at = scan_member_name(scan, at))) return NULL;
+        if (!(at = scan_item(scan, at, depth + 1))) return NULL;
+        count++;
+        at = skip_space(at, scan->end);
+        is_closed = at < scan->end && *at == close;
+        if (is_closed) break;
+        if (at >= scan->end || *at != ',') {
+            return fail_expected(scan, at, is_object ? "a comma or } is missing here" : "a comma or ] is missing here");
         }
+        at++;
     }
-    scan->items[index].count = count;
-    if (is_object && count > 1 && !check_members(scan, &scan->items[index])) return false;
-    scan->items[index].span = scan->count - index;
-    return true;
+    at++;
+    fb_json *container = &scan->items[index];
+    container->count = count;
+    if (is_object && count > 1 && !check_members(scan, container, at)) return NULL;
+    container->span = scan->count - index;
+    return at;
 }
 
-static bool scan_word(fb_scan *scan, fb_json *out, const char *word, fb_json_kind kind) {
+static const char *scan_word(fb_scan *scan, const char *at, fb_json *out, const char *word, fb_json_kind kind) {
     size_t length = strlen(word);
-    if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, word, length) != 0) {
-        return fail(scan, "invalid-json", "a value is missing here");
+    if ((size_t)(scan->end - at) < length || memcmp(at, word, length) != 0) {
+        return fail(scan, at, "invalid-json", "a value is missing here");
     }
-    scan->at += length;
     out->kind = (uint8_t)kind;
-    return true;
+    return at + length;
 }
 
-static bool fail_not_finite(fb_scan *scan) {
-    return fail(scan, "invalid-json", "JSON has no NaN and no Infinity; in arguments they are written as $float");
+static const char *fail_not_finite(fb_scan *scan, const char *at) {
+    return fail(scan, at, "invalid-json", "JSON has no NaN and no Infinity; in arguments they are written as $float");
 }
 
-static bool scan_item(fb_scan *scan, size_t depth) {
-    skip_space(scan);
-    if (scan->at >= scan->end) return fail_expected(scan, "");
-    uint32_t index = add_item(scan);
-    if (index == UINT32_MAX) return false;
-    fb_json *item = &scan->items[index];
-    bool ok;
-    switch (*scan->at) {
-    case '{': return scan_container(scan, index, depth, '}');
-    case '[': return scan_container(scan, index, depth, ']');
-    case '"': ok = scan_string(scan, item); break;
-    case 't': ok = scan_word(scan, item, "true", FB_JSON_TRUE); break;
-    case 'f': ok = scan_word(scan, item, "false", FB_JSON_FALSE); break;
-    case 'n': ok = scan_word(scan, item, "null", FB_JSON_NULL); break;
+static const char *scan_item(fb_scan *scan, const char *at, size_t depth) {
+    at = skip_space(at, scan->end);
+    if (at >= scan->end) return fail_expected(scan, at, "");
+    fb_json *item = add_item(scan, at);
+    if (!item) return NULL;
+    switch (*at) {
+    case '{':
+    case '[': return scan_container(scan, at, scan->count - 1, depth);
+    case '"': return scan_string(scan, at, item);
+    case 't': at = scan_word(scan, at, item, "true", FB_JSON_TRUE); break;
+    case 'f': at = scan_word(scan, at, item, "false", FB_JSON_FALSE); break;
+    case 'n': at = scan_word(scan, at, item, "null", FB_JSON_NULL); break;
     case 'N':
-    case 'I': ok = fail_not_finite(scan); break;
+    case 'I': return fail_not_finite(scan, at);
     default:
-        if (*scan->at == '-' && scan->end - scan->at > 1 && scan->at[1] == 'I') ok = fail_not_finite(scan);
-        else if (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')) ok = scan_number(scan, item);
-        else ok = fail(scan, "invalid-json", "a value is missing here");
+        if (*at == '-' && scan->end - at > 1 && at[1] == 'I') return fail_not_finite(scan, at);
+        if (*at != '-' && (*at < '0' || *at > '9')) return fail(scan, at, "invalid-json", "a value is missing here");
+        at = scan_number(scan, at, item);
     }
-    item->span = ok;
-    return ok;
+    item->span = at != NULL;
+    return at;
 }
 
 static void begin_element(fb_scan *scan) {
@@ -471,13 +460,25 @@ void fb_scan_free(fb_scan *scan) {
     *scan = (fb_scan){0};
 }
 
+/* What has been scanned ends there, or failed: then the scanner stays where it was. */
+static const fb_json *end_element(fb_scan *scan, const char *at) {
+    if (!at) return NULL;
+    scan->at = at;
+    return scan->items;
+}
+
 const fb_json *fb_scan_value(fb_scan *scan) {
     begin_element(scan);
-    return scan->status == FB_OK && scan_item(scan, scan->depth) ? scan->items : NULL;
+    return scan->status == FB_OK ? end_element(scan, scan_item(scan, scan->at, scan->depth)) : NULL;
+}
+
+const fb_json *fb_scan_key(fb_scan *scan) {
+    begin_element(scan);
+    return scan->status == FB_OK ? end_element(scan, scan_member_name(scan, scan->at)) : NULL;
 }
 
 bool fb_scan_enter(fb_scan *scan, char open) {
-    skip_space(scan);
+    scan->at = skip_space(scan->at, scan->end);
     if (scan->at >= scan->end || *scan->at != open || scan->depth >= scan->max_nesting) return false;
     scan->at++;
     scan->depth++;
@@ -487,7 +488,7 @@ bool fb_scan_enter(fb_scan *scan, char open) {
 bool fb_scan_more(fb_scan *scan, char close, size_t *index) {
     if (scan->status != FB_OK) return false;
     scan->count = 0;
-    skip_space(scan);
+    scan->at = skip_space(scan->at, scan->end);
     bool is_first = *index == SIZE_MAX;
     if (scan->at < scan->end && *scan->at == close) {
         scan->at++;
@@ -496,7 +497,8 @@ bool fb_scan_more(fb_scan *scan, char close, size_t *index) {
     }
     if (!is_first) {
         if (scan->at >= scan->end || *scan->at != ',') {
-            return fail_expected(scan, close == '}' ? "a comma or } is missing here" : "a comma or ] is missing here");
+            return fail_expected(scan, scan->at,
+                                 close == '}' ? "a comma or } is missing here" : "a comma or ] is missing here");
         }
         scan->at++;
     }
@@ -504,15 +506,10 @@ bool fb_scan_more(fb_scan *scan, char close, size_t *index) {
     return true;
 }
 
-const fb_json *fb_scan_key(fb_scan *scan) {
-    begin_element(scan);
-    return scan->status == FB_OK && scan_member_name(scan) ? scan->items : NULL;
-}
-
 bool fb_scan_end(fb_scan *scan) {
     scan->count = 0;
-    skip_space(scan);
-    return scan->at >= scan->end || fail(scan, "invalid-json", "something follows the end of the document");
+    scan->at = skip_space(scan->at, scan->end);
+    return scan->at >= scan->end || fail(scan, scan->at, "invalid-json", "something follows the end of the document");
 }
 
 /* Containers that were open when the scan failed have no span yet: the way down through them is the pointer. */
@@ -564,8 +561,7 @@ static const char *container_end(const char *at, const char *end, fb_work *work)
 
 bool fb_scan_step_over(fb_scan *scan, const char **start) {
     fb_work unwatched = {0};
-    skip_space(scan);
-    *start = scan->at;
+    *start = scan->at = skip_space(scan->at, scan->end);
     if (scan->at >= scan->end || (*scan->at != '{' && *scan->at != '[')) return false;
     scan->at = container_end(scan->at, scan->end, scan->work ? scan->work : &unwatched);
     return true;
