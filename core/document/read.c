@@ -92,7 +92,7 @@ static void read_recipes(fb_reader *reader, const outline *outer) {
         reader->index = outer->recipes[i].index;
         reader->element = fb_scan_value(&reader->scan);
         if (!reader->element) break; /* it was read before, so memory is out */
-        fb_find_members(reader->element, (const char *const[]){"recipe"}, 1, recipe);
+        fb_find_members(reader->element, (const uint8_t[]){FB_MEMBER_recipe}, 1, recipe);
         fb_value value = fb_read_recipe(reader, recipe[0]);
         /* Tensors are numbered from 1 in the order of the document. */
         if (goes_on(reader)) fb_tensor_row_at(reader->graph, (fb_tensor){(uint32_t)reader->index + 1})->recipe = value;
@@ -160,7 +160,8 @@ static bool read_key(fb_reader *reader, outline *outer, outer_member *which) {
         return false;
     }
     if (!fb_map_put(&outer->keys, symbol.id, 1)) fb_reader_no_memory(reader);
-    *which = (outer_member)fb_find_name(key, outer_names, OUTER_COUNT, OUTER_COUNT);
+    *which = 0;
+    while (*which < OUTER_COUNT && !fb_json_is(key, outer_names[*which])) ++*which;
     return true;
 }
 
@@ -306,6 +307,7 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
                         .index = SIZE_MAX};
     if (!reader.graph) return report_no_memory(errors);
     fb_scan_init(&reader.scan, bytes, size, nesting < HIGHEST_MAX_NESTING ? nesting : HIGHEST_MAX_NESTING);
+    fb_reader_know_members(&reader);
     reader.scan.work = &reader.work;
     fb_status status = read_document(&reader);
     if (status == FB_OK) *out = reader.graph;

@@ -13,9 +13,20 @@ typedef struct fb_unknown_node {
     fb_symbol name;
 } fb_unknown_node;
 
+typedef enum fb_member {
+    FB_MEMBER_OTHER,
+#define FB_MEMBER(word) FB_MEMBER_##word,
+#define FB_FORM(word) FB_FORM_##word,
+#include "core/document/members.def"
+#undef FB_MEMBER
+#undef FB_FORM
+    FB_MEMBER_COUNT
+} fb_member;
+
 typedef struct fb_reader {
     fb_graph *graph;
     fb_scan scan;
+    fb_scan_names names; /* by fb_member */
     fb_errors *errors;
     size_t max_nodes, node_count;
 
@@ -47,17 +58,20 @@ fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code
 
 /* Reports wrong-type and returns false when the value is of another kind. */
 bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind);
-/* Finds the key among the names, and looks at `likely` first: its index, or `count`. */
-size_t fb_find_name(const fb_json *key, const char *const *names, size_t count, size_t likely);
-/* Sorts an object's members: found[i] is the value of names[i], or NULL. Returns how many have none of the names. */
-size_t fb_find_members(const fb_json *object, const char *const *names, size_t count, const fb_json **found);
-/* Reports every member that has none of the names. */
-void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);
+/* Finds the key among the members, and looks first from `likely` on: its index, or `count`. */
+size_t fb_find_member(const fb_json *key, const uint8_t *members, size_t count, size_t likely);
+/* Sorts an object's members: found[i] is the value of members[i], or NULL. Returns how many others there are. */
+size_t fb_find_members(const fb_json *object, const uint8_t *members, size_t count, const fb_json **found);
+/* Reports every other member. */
+void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count);
 /* The member's value if it is there and of that kind; otherwise reports missing-member at the object, or wrong-type. */
 const fb_json *fb_require(fb_reader *reader, const fb_json *object, const fb_json *value, const char *name, fb_json_kind kind);
 /* Likewise for a member that may be missing. */
 const fb_json *fb_optional(fb_reader *reader, const fb_json *value, fb_json_kind kind);
 bool fb_optional_bool(fb_reader *reader, const fb_json *value);
+
+/* Lets the scanner recognise the format's members. */
+void fb_reader_know_members(fb_reader *reader);
 
 fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
 /* Finds a tensor by its name. Reports an unknown name, and gives none. */
@@ -86,8 +100,8 @@ bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wr
 
 /* An object as FB_MAP. */
 fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);
-/* FB_MAP of FB_RAW of the members that have none of the names, sorted; none when there are none. */
-fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);
+/* FB_MAP of FB_RAW of the other members, sorted; none when there are none. */
+fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count);
 /* A list of distinct strings, as FB_LIST; none when it is empty. */
 fb_value fb_read_strings(fb_reader *reader, const fb_json *array);
 /* None, and an error, when it is not a shape. Symbolic sizes are for results, not for tensors. */

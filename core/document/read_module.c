@@ -10,8 +10,9 @@
 /* ---- modules ----------------------------------------------------------------------------------------------------------- */
 
 enum { PATH, TYPE, CONFIG, PARAMETERS, BUFFERS, NON_PERSISTENT, ATTRIBUTES, TRAINING, GRAPH, MODULE_MEMBERS };
-static const char *const module_names[] = {"path",           "type",       "config",   "parameters", "buffers",
-                                           "non_persistent", "attributes", "training", "graph"};
+static const uint8_t module_members[] = {FB_MEMBER_path,       FB_MEMBER_type,     FB_MEMBER_config,
+                                         FB_MEMBER_parameters, FB_MEMBER_buffers,  FB_MEMBER_non_persistent,
+                                         FB_MEMBER_attributes, FB_MEMBER_training, FB_MEMBER_graph};
 
 static fb_symbol read_path(fb_reader *reader, const fb_json *tree, const fb_json *member) {
     fb_graph *graph = reader->graph;
@@ -84,9 +85,9 @@ static void check_non_persistent(fb_reader *reader, const fb_module_row *row, co
 }
 
 static void read_program(fb_reader *reader, fb_module module, const fb_json *tree, const fb_json *type) {
-    static const char *const names[] = {"nodes"};
+    static const uint8_t members[] = {FB_MEMBER_nodes};
     const fb_json *found[1];
-    if (fb_find_members(tree, names, 1, found) > 0) fb_refuse_unknown(reader, tree, names, 1);
+    if (fb_find_members(tree, members, 1, found) > 0) fb_refuse_unknown(reader, tree, members, 1);
     if (!type || !fb_json_is(type, FB_TYPE_GRAPH_MODULE)) {
         fb_reader_error(reader, tree, "bad-program", "only a module of type torch.fx.GraphModule has a graph");
     }
@@ -106,7 +107,7 @@ void fb_read_module(fb_reader *reader, const fb_json *tree) {
     const fb_json *found[MODULE_MEMBERS] = {NULL};
     fb_graph *graph = reader->graph;
     bool is_object = fb_expect(reader, tree, FB_JSON_OBJECT);
-    size_t unknown = is_object ? fb_find_members(tree, module_names, MODULE_MEMBERS, found) : 0;
+    size_t unknown = is_object ? fb_find_members(tree, module_members, MODULE_MEMBERS, found) : 0;
     fb_symbol path = is_object ? read_path(reader, tree, found[PATH]) : fb_stand_in_name(reader, fb_module_limit(graph));
     fb_module module = path.id ? fb_graph_add_module(graph, path, (fb_module){0}) : (fb_module){0};
     if (!module.id) fb_reader_no_memory(reader);
@@ -135,7 +136,7 @@ void fb_read_module(fb_reader *reader, const fb_json *tree) {
         row->attributes = fb_read_map_sorted(reader, attributes);
     }
     row->training = fb_optional_bool(reader, found[TRAINING]);
-    if (unknown) row->rest = fb_read_rest(reader, tree, module_names, MODULE_MEMBERS);
+    if (unknown) row->rest = fb_read_rest(reader, tree, module_members, MODULE_MEMBERS);
     if (reader->failed) return;
     if (list) check_non_persistent(reader, row, list);
     if (parameters || buffers || attributes) {
@@ -150,8 +151,9 @@ void fb_read_module(fb_reader *reader, const fb_json *tree) {
 /* ---- tensors ----------------------------------------------------------------------------------------------------------- */
 
 enum { NAME, DTYPE, SHAPE, REQUIRES_GRAD, DIGEST, BLOB, OFFSET, DATA, RECIPE, TENSOR_MEMBERS };
-static const char *const tensor_names[] = {"name", "dtype",  "shape", "requires_grad", "digest",
-                                           "blob", "offset", "data",  "recipe"};
+static const uint8_t tensor_members[] = {FB_MEMBER_name,          FB_MEMBER_dtype,  FB_MEMBER_shape,
+                                         FB_MEMBER_requires_grad, FB_MEMBER_digest, FB_MEMBER_blob,
+                                         FB_MEMBER_offset,        FB_MEMBER_data,   FB_MEMBER_recipe};
 
 static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const fb_json *member) {
     fb_graph *graph = reader->graph;
@@ -179,7 +181,7 @@ const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {
     const fb_json *found[TENSOR_MEMBERS] = {NULL};
     fb_graph *graph = reader->graph;
     bool is_object = fb_expect(reader, tree, FB_JSON_OBJECT);
-    size_t unknown = is_object ? fb_find_members(tree, tensor_names, TENSOR_MEMBERS, found) : 0;
+    size_t unknown = is_object ? fb_find_members(tree, tensor_members, TENSOR_MEMBERS, found) : 0;
     fb_symbol name = is_object ? read_tensor_name(reader, tree, found[NAME]) : fb_stand_in_name(reader, fb_tensor_limit(graph));
     fb_tensor tensor = name.id ? fb_graph_add_tensor(graph, name, (fb_tensor){0}) : (fb_tensor){0};
     fb_buffer_char(&reader->requires_grad_given, found[REQUIRES_GRAD] != NULL);
@@ -216,6 +218,6 @@ const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {
     } else if (found[OFFSET] && !found[BLOB]) {
         fb_reader_error(reader, found[OFFSET], "bad-offset", "an offset needs a blob that it counts into");
     }
-    if (unknown) row->rest = fb_read_rest(reader, tree, tensor_names, TENSOR_MEMBERS);
+    if (unknown) row->rest = fb_read_rest(reader, tree, tensor_members, TENSOR_MEMBERS);
     return found[RECIPE];
 }

@@ -94,8 +94,8 @@ static fb_value read_list(fb_reader *reader, const fb_json *array) {
 }
 
 /* The value of an object's only member if that has this name. */
-static const fb_json *form_content(const fb_json *tree, const char *name) {
-    return tree->kind == FB_JSON_OBJECT && tree->count == 1 && fb_json_is(tree + 1, name) ? tree + 2 : NULL;
+static const fb_json *form_content(const fb_json *tree, fb_member name) {
+    return tree->kind == FB_JSON_OBJECT && tree->count == 1 && tree[1].name == name ? tree + 2 : NULL;
 }
 
 /* The object `{"$node": …}` around its content: it and the key come right before the content in the tree. */
@@ -136,7 +136,7 @@ static fb_value read_size_form(fb_reader *reader, const fb_json *array) {
     if (array->kind != FB_JSON_ARRAY) return bad_value(reader, array, "$size holds an array");
     const fb_json *item = fb_json_first(array);
     for (uint32_t i = 0; i < array->count; i++, item = fb_json_next(item)) {
-        if (item->kind == FB_JSON_INT || form_content(item, "$int") || form_content(item, "$node")) continue;
+        if (item->kind == FB_JSON_INT || form_content(item, FB_FORM_int) || form_content(item, FB_FORM_node)) continue;
         fb_reader_error(reader, item, "bad-value", "$size holds ints and nodes");
     }
     return read_items(reader, FB_SIZE, (fb_symbol){0}, array);
@@ -257,8 +257,8 @@ static fb_value read_complex_form(fb_reader *reader, const fb_json *array) {
     bool is_pair = array->kind == FB_JSON_ARRAY && array->count == 2;
     const fb_json *item = fb_json_first(array);
     for (uint32_t i = 0; is_pair && i < 2; i++, item = fb_json_next(item)) {
-        is_pair = item->kind == FB_JSON_INT || item->kind == FB_JSON_REAL || form_content(item, "$float") ||
-                  form_content(item, "$int");
+        is_pair = item->kind == FB_JSON_INT || item->kind == FB_JSON_REAL || form_content(item, FB_FORM_float) ||
+                  form_content(item, FB_FORM_int);
     }
     if (!is_pair) return bad_value(reader, array, "$complex holds two numbers");
     return read_items(reader, FB_COMPLEX, (fb_symbol){0}, array);
@@ -278,30 +278,30 @@ static fb_value read_enum_form(fb_reader *reader, const fb_json *pair) {
 }
 
 static const struct {
-    const char *name;
+    uint8_t name;
     fb_value (*read)(fb_reader *reader, const fb_json *content);
 } forms[] = {
-    {"$node", read_node_form},
-    {"$tuple", read_tuple_form},
-    {"$float", read_float_form},
-    {"$slice", read_slice_form},
-    {"$int", read_int_form},
-    {"$dict", read_dict_form},
-    {"$size", read_size_form},
-    {"$ellipsis", read_ellipsis_form},
-    {"$complex", read_complex_form},
-    {"$enum", read_enum_form},
-    {"$namedtuple", read_named_tuple_form},
+    {FB_FORM_node, read_node_form},
+    {FB_FORM_tuple, read_tuple_form},
+    {FB_FORM_float, read_float_form},
+    {FB_FORM_slice, read_slice_form},
+    {FB_FORM_int, read_int_form},
+    {FB_FORM_dict, read_dict_form},
+    {FB_FORM_size, read_size_form},
+    {FB_FORM_ellipsis, read_ellipsis_form},
+    {FB_FORM_complex, read_complex_form},
+    {FB_FORM_enum, read_enum_form},
+    {FB_FORM_namedtuple, read_named_tuple_form},
 };
 
 static const struct {
-    const char *name;
+    uint8_t name;
     fb_kind kind;
     fb_spelling *wrong; /* NULL: any text */
 } text_forms[] = {
-    {"$dtype", FB_DTYPE, fb_wrong_word},   {"$device", FB_DEVICE, fb_wrong_device},
-    {"$layout", FB_LAYOUT, fb_wrong_word}, {"$memory_format", FB_MEMORY_FORMAT, fb_wrong_word},
-    {"$ref", FB_REF, fb_wrong_dotted},     {"$opaque", FB_OPAQUE, NULL},
+    {FB_FORM_dtype, FB_DTYPE, fb_wrong_word},   {FB_FORM_device, FB_DEVICE, fb_wrong_device},
+    {FB_FORM_layout, FB_LAYOUT, fb_wrong_word}, {FB_FORM_memory_format, FB_MEMORY_FORMAT, fb_wrong_word},
+    {FB_FORM_ref, FB_REF, fb_wrong_dotted},     {FB_FORM_opaque, FB_OPAQUE, NULL},
 };
 
 static fb_value read_form(fb_reader *reader, const fb_json *object) {
@@ -311,10 +311,10 @@ static fb_value read_form(fb_reader *reader, const fb_json *object) {
                          "an object here has one member, whose name begins with $; a dict is {\"$dict\": [[key, value]]}");
     }
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (fb_json_is(key, forms[i].name)) return forms[i].read(reader, content);
+        if (key->name == forms[i].name) return forms[i].read(reader, content);
     }
     for (size_t i = 0; i < sizeof text_forms / sizeof *text_forms; i++) {
-        if (!fb_json_is(key, text_forms[i].name)) continue;
+        if (key->name != text_forms[i].name) continue;
         if (content->kind != FB_JSON_STRING) return bad_value(reader, content, "a string is expected here");
         if (text_forms[i].wrong) fb_check_spelling(reader, content, text_forms[i].wrong, "bad-identifier");
         return fb_make_text(reader->graph, text_forms[i].kind, content->text, content->count);
@@ -349,15 +349,8 @@ static fb_value read_map_as_given(fb_reader *reader, const fb_json *object) {
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
 }
 
-static bool has_name(const fb_json *key, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (fb_json_is(key, names[i])) return true;
-    }
-    return false;
-}
-
-/* The members that have none of the names, sorted, as values or as free JSON. */
-static fb_value read_sorted(fb_reader *reader, const fb_json *object, const char *const *names, size_t count, bool is_free) {
+/* An object without these members, sorted, as values or as free JSON. */
+static fb_value read_sorted(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count, bool is_free) {
     const fb_json *few[FEW], **keys = object->count <= FEW ? few : malloc(object->count * sizeof *keys);
     if (!keys) {
         fb_reader_no_memory(reader);
@@ -366,7 +359,7 @@ static fb_value read_sorted(fb_reader *reader, const fb_json *object, const char
     fb_json_sort_keys(object, keys);
     size_t base = reader->item_count;
     for (uint32_t i = 0; i < object->count && !reader->failed; i++) {
-        if (has_name(keys[i], names, count)) continue;
+        if (fb_find_member(keys[i], members, count, 0) < count) continue;
         push_key(reader, keys[i]);
         if (is_free) {
             reader->text.size = 0;
@@ -384,8 +377,8 @@ fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object) {
     return read_sorted(reader, object, NULL, 0, false);
 }
 
-fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count) {
-    fb_value rest = read_sorted(reader, object, names, count, true);
+fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count) {
+    fb_value rest = read_sorted(reader, object, members, count, true);
     return rest.id && fb_value_at(reader->graph, rest)->count ? rest : (fb_value){0};
 }
 
@@ -446,13 +439,13 @@ static fb_value read_tensor_name(fb_reader *reader, const fb_json *name) {
 }
 
 fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {
-    static const char *const names[] = {"op", "args"};
+    static const uint8_t members[] = {FB_MEMBER_op, FB_MEMBER_args};
     if (tree->kind == FB_JSON_STRING) return read_tensor_name(reader, tree);
     if (tree->kind != FB_JSON_OBJECT) {
         return bad_value(reader, tree, "an expression is a tensor's name or an object with op and args");
     }
     const fb_json *found[2];
-    fb_find_members(tree, names, 2, found);
+    fb_find_members(tree, members, 2, found);
     const fb_json *op = fb_require(reader, tree, found[0], "op", FB_JSON_STRING);
     const fb_json *args = fb_require(reader, tree, found[1], "args", FB_JSON_ARRAY);
     if (!op || !args) return fb_make_none(reader->graph);
@@ -462,7 +455,7 @@ fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {
         fb_push(reader, fb_read_recipe(reader, item));
     }
     fb_value list = fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
-    fb_value rest = read_sorted(reader, tree, names, 2, false);
+    fb_value rest = read_sorted(reader, tree, members, 2, false);
     base = reader->item_count;
     fb_push(reader, list);
     fb_push(reader, rest);
@@ -472,12 +465,14 @@ fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {
 /* ---- one node ------------------------------------------------------------------------------------------------------------ */
 
 enum { NAME, OP, TARGET, ARGS, KWARGS, TYPE, META, MEMBER_COUNT };
-static const char *const member_names[] = {"name", "op", "target", "args", "kwargs", "type", "meta"};
+static const uint8_t node_members[] = {FB_MEMBER_name,   FB_MEMBER_op,   FB_MEMBER_target, FB_MEMBER_args,
+                                       FB_MEMBER_kwargs, FB_MEMBER_type, FB_MEMBER_meta};
 
 enum { SHAPE, DTYPE, TRANSFORMATIONS, IS_WRAPPED, DEVICE, META_COUNT };
-static const char *const meta_names[] = {"shape", "dtype", "transformations", "is_wrapped", "device"};
+static const uint8_t meta_members[] = {FB_MEMBER_shape, FB_MEMBER_dtype, FB_MEMBER_transformations, FB_MEMBER_is_wrapped,
+                                       FB_MEMBER_device};
 #define META_KEPT_APART 3 /* is_wrapped and device stay with the unknown members; and so does a dtype that is not known */
-static const char *const meta_without_dtype[] = {"shape", "transformations"};
+static const uint8_t meta_without_dtype[] = {FB_MEMBER_shape, FB_MEMBER_transformations};
 
 static const char *wrong_signature(const char *text, size_t length) {
     bool is_right = length == 32;
@@ -487,7 +482,7 @@ static const char *wrong_signature(const char *text, size_t length) {
 
 static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) {
     const fb_json *found[META_COUNT];
-    size_t unknown = fb_find_members(meta, meta_names, META_COUNT, found);
+    size_t unknown = fb_find_members(meta, meta_members, META_COUNT, found);
     if (found[SHAPE]) row->shape = fb_read_shape(reader, found[SHAPE], true);
     fb_dtype dtype = found[DTYPE] ? fb_read_dtype(reader, found[DTYPE]) : FB_DTYPE_UNKNOWN;
     bool is_other = dtype == FB_DTYPE_OTHER;
@@ -505,7 +500,7 @@ static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) 
     if (device) fb_check_spelling(reader, device, fb_wrong_device, "bad-value");
     if (is_other) row->meta_rest = fb_read_rest(reader, meta, meta_without_dtype, 2);
     else if (unknown || found[IS_WRAPPED] || found[DEVICE])
-        row->meta_rest = fb_read_rest(reader, meta, meta_names, META_KEPT_APART);
+        row->meta_rest = fb_read_rest(reader, meta, meta_members, META_KEPT_APART);
 }
 
 /* The placeholder's name in the signature: `*args` and `**kwargs` have stars before it. */
@@ -605,9 +600,9 @@ void fb_read_node(fb_reader *reader, const fb_json *tree) {
     fb_value args = {0}, kwargs = {0};
     reader->node_name = (fb_symbol){0};
     if (fb_expect(reader, tree, FB_JSON_OBJECT)) {
-        bool has_unknown = fb_find_members(tree, member_names, MEMBER_COUNT, found) > 0;
+        bool has_unknown = fb_find_members(tree, node_members, MEMBER_COUNT, found) > 0;
         name = read_name(reader, tree, found[NAME]);
-        if (has_unknown) fb_refuse_unknown(reader, tree, member_names, MEMBER_COUNT);
+        if (has_unknown) fb_refuse_unknown(reader, tree, node_members, MEMBER_COUNT);
         read_members(reader, tree, found, &read, &args, &kwargs);
     } else {
         name = fb_stand_in_name(reader, fb_node_limit(graph));

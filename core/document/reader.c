@@ -39,23 +39,47 @@ bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind) {
     return false;
 }
 
-size_t fb_find_members(const fb_json *object, const char *const *names, size_t count, const fb_json **found) {
+void fb_reader_know_members(fb_reader *reader) {
+    static const char *const names[] = {
+        "",
+#define FB_MEMBER(word) #word,
+#define FB_FORM(word) "$" #word,
+#include "core/document/members.def"
+    };
+    _Static_assert(FB_MEMBER_COUNT <= FB_SCAN_NAMES, "each has its place");
+    fb_scan_names_init(&reader->names, names, FB_MEMBER_COUNT - 1);
+    reader->scan.names = &reader->names;
+}
+
+/* Members mostly come in the order of the list. */
+size_t fb_find_member(const fb_json *key, const uint8_t *members, size_t count, size_t likely) {
+    if (!key->name) return count;
+    for (size_t i = likely; i < count; i++) {
+        if (members[i] == key->name) return i;
+    }
+    for (size_t i = 0; i < likely && i < count; i++) {
+        if (members[i] == key->name) return i;
+    }
+    return count;
+}
+
+size_t fb_find_members(const fb_json *object, const uint8_t *members, size_t count, const fb_json **found) {
     for (size_t i = 0; i < count; i++) found[i] = NULL;
     size_t unknown = 0, likely = 0;
     const fb_json *key = fb_json_first(object);
     for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
-        size_t name = fb_find_name(key, names, count, likely);
-        if (name < count) found[name] = key + 1;
+        size_t member = fb_find_member(key, members, count, likely);
+        if (member < count) found[member] = key + 1;
         else unknown++;
-        likely = name + 1;
+        likely = member + 1;
     }
     return unknown;
 }
 
-void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const char *const *names, size_t count) {
+void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count) {
     const fb_json *key = fb_json_first(object);
     for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
-        if (fb_find_name(key, names, count, 0) == count) {
+        if (fb_find_member(key, members, count, 0) == count) {
             fb_reader_error(reader, key, "unknown-member", "the format has no such member here");
         }
     }
@@ -101,12 +125,4 @@ fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number) {
     fb_symbol symbol = fb_intern(reader->graph, name);
     if (!symbol.id) fb_reader_no_memory(reader);
     return symbol;
-}
-
-/* The index of the name, or `count`. Members mostly come in the order of the names, so the search begins at `likely`. */
-size_t fb_find_name(const fb_json *key, const char *const *names, size_t count, size_t likely) {
-    if (likely < count && fb_json_is(key, names[likely])) return likely;
-    size_t i = 0;
-    while (i < count && !fb_json_is(key, names[i])) i++;
-    return i;
 }

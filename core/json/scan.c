@@ -196,6 +196,60 @@ static inline const char *scan_string(fb_scan *scan, const char *at, fb_json *ou
     return quote + 1;
 }
 
+/* ---- names of members -------------------------------------------------------------------------------------------------- */
+
+static size_t name_slot(const uint64_t *words) {
+    return (words[0] * 0x9e3779b97f4a7c15U ^ words[1] * 0xc2b2ae3d27d4eb4fU) >> 56;
+}
+
+/* A name of which `readable` bytes can be read, and behind it perhaps others. False when it is longer than all that are known.
+ */
+static bool make_name(fb_scan_name *out, const char *text, size_t length, size_t readable) {
+    static const unsigned char masks[2 * FB_SCAN_NAME_SIZE] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                                                               0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
+    if (length >= FB_SCAN_NAME_SIZE) return false;
+    *out = (fb_scan_name){.length = (uint32_t)length};
+    memcpy(out->mask, masks + FB_SCAN_NAME_SIZE - length - 1, sizeof out->mask);
+    if (readable < sizeof out->words) {
+        memcpy(out->words, text, length);
+        memcpy((char *)out->words + length, "\"", 1);
+    } else {
+        memcpy(out->words, text, sizeof out->words);
+        out->words[0] &= out->mask[0];
+        out->words[1] &= out->mask[1];
+    }
+    return true;
+}
+
+void fb_scan_names_init(fb_scan_names *out, const char *const *names, size_t count) {
+    *out = (fb_scan_names){0};
+    for (size_t i = 1; i <= count; i++) {
+        make_name(&out->items[i], names[i], strlen(names[i]), 0);
+        size_t slot = name_slot(out->items[i].words);
+        while (out->slots[slot]) slot = (slot + 1) % sizeof out->slots;
+        out->slots[slot] = (uint8_t)i;
+    }
+}
+
+/* The place of a key's text among the names, or 0. */
+static uint8_t find_name(const fb_scan_names *names, const fb_json *key, size_t readable) {
+    fb_scan_name name;
+    if (!make_name(&name, key->text, key->count, readable)) return 0;
+    uint8_t place;
+    for (size_t slot = name_slot(name.words); (place = names->slots[slot]); slot = (slot + 1) % sizeof names->slots) {
+        const uint64_t *words = names->items[place].words;
+        if (words[0] == name.words[0] && words[1] == name.words[1]) return place;
+    }
+    return 0;
+}
+
+/* Does the text go on with that name and a quote? FB_SCAN_NAME_SIZE bytes can be read. */
+static inline bool begins_with(const char *text, const fb_scan_name *name) {
+    uint64_t words[2];
+    memcpy(words, text, sizeof words);
+    return !(((words[0] ^ name->words[0]) & name->mask[0]) | ((words[1] ^ name->words[1]) & name->mask[1]));
+}
+
 /* ---- numbers ----------------------------------------------------------------------------------------------------------- */
 
 /* The digits at `at` are appended to *mantissa; *digits counts them without leading zeros, and beyond 19 they are dropped. */
@@ -362,12 +416,25 @@ static bool check_members(fb_scan *scan, const fb_json *object, const char *at) 
     return true;
 }
 
-/* A member's name and its colon. */
-static inline const char *scan_member_name(fb_scan *scan, const char *at) {
+/* A member's name and its colon. *likely: the name that came here last. */
+static inline const char *scan_member_name(fb_scan *scan, const char *at, uint8_t *likely) {
     at = skip_space(at, scan->end);
     if (at >= scan->end || *at != '"') return fail_expected(scan, at, "a member's name in quotes is missing here");
     fb_json *key = add_item(scan, at);
-    if (!key || !(at = scan_string(scan, at, key))) return NULL;
+    if (!key) return NULL;
+    const char *begin = at + 1;
+    size_t left = (size_t)(scan->end - begin);
+    if (*likely && left >= FB_SCAN_NAME_SIZE && begins_with(begin, &scan->names->items[*likely])) {
+        key->kind = FB_JSON_STRING;
+        key->text = begin;
+        key->count = scan->names->items[*likely].length;
+        key->span = 1;
+        at = begin + key->count + 1;
+    } else {
+        if (!(at = scan_string(scan, at, key))) return NULL;
+        if (scan->names) *likely = find_name(scan->names, key, key->text == begin ? left : 0);
+    }
+    scan->key = key->name = *likely;
     at = skip_space(at, scan->end);
     return at < scan->end && *at == ':' ? at + 1 : fail_expected(scan, at, "a colon is missing after a member's name");
 }
@@ -385,9 +452,16 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
     scan->items[index].kind = is_object ? FB_JSON_OBJECT : FB_JSON_ARRAY;
     at = skip_space(at + 1, scan->end);
     uint32_t count = 0;
-    bool is_closed = at < scan->end && *at == close;
+    uint64_t seen = 0; /* names; the first bit is of all others */
+    uint8_t *likely = &scan->first[scan->key];
+    bool may_repeat = false, is_closed = at < scan->end && *at == close;
     while (!is_closed) {
-        if (is_object && !(at = scan_member_name(scan, at))) return NULL;
+        if (is_object) {
+            if (!(at = scan_member_name(scan, at, likely))) return NULL;
+            likely = &scan->next[scan->key];
+            may_repeat |= seen >> scan->key & 1;
+            seen |= 1ULL << scan->key;
+        }
         if (!(at = scan_item(scan, at, depth + 1))) return NULL;
         count++;
         at = skip_space(at, scan->end);
@@ -401,7 +475,7 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
     at++;
     fb_json *container = &scan->items[index];
     container->count = count;
-    if (is_object && count > 1 && !check_members(scan, container, at)) return NULL;
+    if (may_repeat && !check_members(scan, container, at)) return NULL;
     container->span = scan->count - index;
     return at;
 }
@@ -444,6 +518,7 @@ static const char *scan_item(fb_scan *scan, const char *at, size_t depth) {
 
 static void begin_element(fb_scan *scan) {
     scan->count = 0;
+    scan->key = 0;
     if (scan->decoded.total > DECODED_MAX) fb_arena_free(&scan->decoded);
 }
 
@@ -474,7 +549,7 @@ const fb_json *fb_scan_value(fb_scan *scan) {
 
 const fb_json *fb_scan_key(fb_scan *scan) {
     begin_element(scan);
-    return scan->status == FB_OK ? end_element(scan, scan_member_name(scan, scan->at)) : NULL;
+    return scan->status == FB_OK ? end_element(scan, scan_member_name(scan, scan->at, &(uint8_t){0})) : NULL;
 }
 
 bool fb_scan_enter(fb_scan *scan, char open) {

@@ -31,6 +31,7 @@ typedef enum fb_json_kind {
 /* One value. The items of an array follow it; an object is followed by key, value, key, value … */
 typedef struct fb_json {
     uint8_t kind;
+    uint8_t name;    /* of a key that is one of the scanner's names: its place among them; else 0 */
     uint32_t count;  /* items of an array, members of an object, bytes of a string */
     uint32_t span;   /* entries of the whole subtree, this one included; 0 while a container is still open */
     uint32_t offset; /* bytes from the start of the text */
@@ -63,6 +64,20 @@ void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out)
 /* Appends free JSON in canonical form: members sorted, floats as Python's repr, nothing wrapped. False: memory is out. */
 bool fb_json_canonical(const fb_json *value, fb_buffer *out);
 
+/* Names that members are likely to have, which the scanner recognises. */
+#define FB_SCAN_NAMES 64
+#define FB_SCAN_NAME_SIZE 16 /* bytes, with the closing quote */
+typedef struct fb_scan_name {
+    uint64_t words[2], mask[2]; /* the name and the quote; bytes that are part of them */
+    uint32_t length;
+} fb_scan_name;
+typedef struct fb_scan_names {
+    fb_scan_name items[FB_SCAN_NAMES];
+    uint8_t slots[256]; /* a hash table of places */
+} fb_scan_names;
+/* names[1] … names[count], with count < FB_SCAN_NAMES. */
+void fb_scan_names_init(fb_scan_names *out, const char *const *names, size_t count);
+
 typedef struct fb_scan {
     const char *start, *at, *end;
     size_t depth, max_nesting; /* containers entered with fb_scan_enter; how many may be open at once */
@@ -73,6 +88,9 @@ typedef struct fb_scan {
     fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY, or what the work was stopped with */
     const char *code, *message;
     const char *failed_at;
+    const fb_scan_names *names;                        /* may be NULL */
+    uint8_t key;                                       /* name of the last member */
+    uint8_t first[FB_SCAN_NAMES], next[FB_SCAN_NAMES]; /* names that came last within a member, and after it */
     fb_work *work; /* NULL: it is not stopped; what it is stopped with becomes the failure */
 } fb_scan;
 
