@@ -315,7 +315,6 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
     add_prefix(errors, pointer_prefix);
     fb_scan_free(&reader.scan);
     free(reader.items);
-    free(reader.named);
     free(reader.unknown_nodes);
     fb_buffer_free(&reader.text);
     fb_buffer_free(&reader.requires_grad_given);

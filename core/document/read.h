@@ -40,8 +40,6 @@ typedef struct fb_reader {
 
     fb_value *items; /* stack of values whose container is still open */
     size_t item_count, item_capacity;
-    fb_node *named; /* by symbol: the last node of that name; of this program or of an earlier one */
-    size_t named_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
     fb_tensor last_tensor;         /* that a module or a recipe named */

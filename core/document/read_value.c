@@ -121,10 +121,8 @@ static fb_value read_node_form(fb_reader *reader, const fb_json *name) {
     if (!reader->nodes_are_allowed) return bad_value(reader, name, "a node cannot be read here");
     if (name->kind != FB_JSON_STRING) return bad_value(reader, name, "$node holds a node's name");
     fb_symbol symbol = fb_read_symbol(reader, name);
-    fb_node node = symbol.id < reader->named_capacity ? reader->named[symbol.id] : (fb_node){0};
-    if (!node.id || fb_node_at(reader->graph, node)->program.id != reader->program.id)
-        return unknown_node(reader, name, symbol);
-    return fb_make_node(reader->graph, node);
+    fb_node node = fb_graph_node_named(reader->graph, reader->program, symbol);
+    return node.id ? fb_make_node(reader->graph, node) : unknown_node(reader, name, symbol);
 }
 
 static fb_value read_tuple_form(fb_reader *reader, const fb_json *array) {
@@ -530,23 +528,8 @@ static fb_opcode read_opcode(fb_reader *reader, const fb_json *op) {
     return opcode;
 }
 
-/* Makes the name known to the nodes that follow. */
-static bool remember_name(fb_reader *reader, fb_symbol name, fb_node node) {
-    if (name.id >= reader->named_capacity) {
-        size_t capacity = reader->named_capacity * 2 > name.id ? reader->named_capacity * 2 : (size_t)name.id + 256;
-        fb_node *named = realloc(reader->named, capacity * sizeof *named);
-        if (!named) return false;
-        memset(named + reader->named_capacity, 0, (capacity - reader->named_capacity) * sizeof *named);
-        reader->named = named;
-        reader->named_capacity = capacity;
-    }
-    reader->named[name.id] = node;
-    return true;
-}
-
 static bool is_taken(const fb_reader *reader, fb_symbol name) {
-    fb_node node = name.id < reader->named_capacity ? reader->named[name.id] : (fb_node){0};
-    return node.id && fb_node_at(reader->graph, node)->program.id == reader->program.id;
+    return fb_graph_node_named(reader->graph, reader->program, name).id;
 }
 
 /* The node's name, or a stand-in for one that cannot be used. */
@@ -610,7 +593,7 @@ void fb_read_node(fb_reader *reader, const fb_json *tree) {
     reader->node_name = (fb_symbol){0};
 
     fb_node node = name.id && !reader->failed ? fb_graph_add_node(graph, reader->program, name, (fb_node){0}) : (fb_node){0};
-    if (!node.id || !remember_name(reader, name, node)) {
+    if (!node.id) {
         fb_reader_no_memory(reader);
         return;
     }

@@ -15,12 +15,12 @@ typedef struct checker {
     const fb_graph *graph;
     fb_errors *errors;
     fb_work *work;
-    uint32_t *name_seen;   /* by symbol: the list (see below) that last had a row of that name */
-    uint32_t *target_seen; /* by symbol: the program that last had a placeholder of that target */
-    bool *module_is_used;  /* by module: something calls it or reads an attribute of it */
-    bool *tensor_is_used;  /* by tensor: a module owns it or a recipe reads it */
-    bool *is_indexed;      /* by module: its attributes are in `attributes` */
-    fb_map attributes;     /* module << 32 | symbol of the attribute's name */
+    uint64_t *names;      /* a bit for each symbol: the list at hand has a row of that name */
+    uint64_t *targets;    /* likewise: the program at hand has a placeholder of that target */
+    bool *module_is_used; /* by module: something calls it or reads an attribute of it */
+    bool *tensor_is_used; /* by tensor: a module owns it or a recipe reads it */
+    bool *is_indexed;     /* by module: its attributes are in `attributes` */
+    fb_map attributes;    /* module << 32 | symbol of the attribute's name */
 } checker;
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
@@ -77,11 +77,17 @@ __attribute__((format(printf, 6, 7))) static void row_error(checker *check, cons
     va_end(args);
 }
 
-/* True once per name in a list: a program, or the modules or tensors, which count as two more programs. */
-static bool is_new(uint32_t *seen, fb_symbol name, uint32_t list) {
-    bool is_known = seen[name.id] == list;
-    seen[name.id] = list;
+/* True once per name in a list: a program, the modules, or the tensors. */
+static bool is_new(uint64_t *seen, fb_symbol name) {
+    uint64_t bit = 1ULL << name.id % 64, *word = &seen[name.id / 64];
+    bool is_known = *word & bit;
+    *word |= bit;
     return !is_known;
+}
+
+/* At the end of a list, for each of its rows: then as much is done as there are rows, however many lists there are. */
+static void forget(uint64_t *seen, fb_symbol name) {
+    seen[name.id / 64] = 0;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
@@ -152,13 +158,13 @@ static void check_order(checker *check, fb_node node, const fb_node_row *row) {
 
 static void check_node(checker *check, fb_node node, const fb_node_row *row) {
     const fb_graph *graph = check->graph;
-    if (!is_new(check->name_seen, row->name, row->program.id)) {
+    if (!is_new(check->names, row->name)) {
         node_error(check, node, "/name", "duplicate-name", "there are two nodes \"%s\"", fb_text(graph, row->name));
     }
     check_arguments(check, node, row);
     check_order(check, node, row);
     if (row->opcode == FB_CALL_MODULE || row->opcode == FB_GET_ATTR) check_reference(check, node, row);
-    if (row->opcode == FB_PLACEHOLDER && !is_new(check->target_seen, row->target, row->program.id)) {
+    if (row->opcode == FB_PLACEHOLDER && !is_new(check->targets, row->target)) {
         node_error(check, node, "/target", "duplicate-name", "there are two inputs \"%s\"", fb_text(graph, row->target));
     }
     if (row->meta_rest.id && row->opcode != FB_CALL_FUNCTION) {
@@ -184,6 +190,10 @@ static void check_program(checker *check, fb_program program) {
         if (output.id) node_error(check, n, "", "duplicate-output", "there are two output nodes");
         else if (row->next.id) node_error(check, n, "", "output-not-last", "nodes follow the output");
         output = n;
+    }
+    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_node_at(graph, n)->next) {
+        forget(check->names, fb_node_at(graph, n)->name);
+        forget(check->targets, fb_node_at(graph, n)->target);
     }
     if (output.id || !all_are_known) return;
     fb_module owner = fb_program_at(graph, program)->owner;
@@ -240,13 +250,12 @@ static void check_config(checker *check, fb_module module, size_t position, fb_m
 static void check_modules(checker *check) {
     const fb_graph *graph = check->graph;
     fb_module right[RIGHT_MODULES] = {{0}};
-    uint32_t list = fb_program_limit(graph);
     size_t position = 0;
     bool has_root = false;
     for (fb_module m = fb_first_module(graph); m.id && goes_on(check, 1); m = fb_module_at(graph, m)->next, position++) {
         const fb_module_row *row = fb_module_at(graph, m);
         const char *path = fb_text(graph, row->path);
-        if (!is_new(check->name_seen, row->path, list)) {
+        if (!is_new(check->names, row->path)) {
             row_error(check, "/modules", position, "/path", "duplicate-name", "there are two modules \"%s\"", path);
         }
         if (path[0] == '\0') {
@@ -263,6 +272,8 @@ static void check_modules(checker *check) {
         }
         if (is_whole) check_config(check, m, position, right);
     }
+    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next)
+        forget(check->names, fb_module_at(graph, m)->path);
     if (!has_root) fb_errors_add(check->errors, "missing-root", "/modules", "the root module, whose path is \"\", is missing");
 }
 
@@ -352,7 +363,6 @@ static void mark_read(void *context, fb_tensor tensor) {
 
 static void check_tensors(checker *check) {
     const fb_graph *graph = check->graph;
-    uint32_t list = fb_program_limit(graph) + 1;
     size_t position = 0;
     for (fb_tensor t = fb_first_tensor(graph); t.id && goes_on(check, 1); t = fb_tensor_at(graph, t)->next) {
         fb_value_visit_tensors(graph, fb_tensor_at(graph, t)->recipe, mark_read, check);
@@ -360,7 +370,7 @@ static void check_tensors(checker *check) {
     for (fb_tensor t = fb_first_tensor(graph); t.id && goes_on(check, 1); t = fb_tensor_at(graph, t)->next, position++) {
         const fb_tensor_row *row = fb_tensor_at(graph, t);
         const char *name = fb_text(graph, row->name);
-        if (!is_new(check->name_seen, row->name, list)) {
+        if (!is_new(check->names, row->name)) {
             row_error(check, "/tensors", position, "/name", "duplicate-name", "there are two tensors \"%s\"", name);
         }
         if (!check->tensor_is_used[t.id] && row->dtype) {
@@ -379,13 +389,13 @@ void fb_verify(const fb_graph *graph, fb_work *work, fb_errors *errors) {
         .graph = graph,
         .errors = errors,
         .work = work,
-        .name_seen = calloc(fb_symbol_limit(graph), sizeof *check.name_seen),
-        .target_seen = calloc(fb_symbol_limit(graph), sizeof *check.target_seen),
+        .names = calloc(fb_symbol_limit(graph) / 64 + 1, sizeof *check.names),
+        .targets = calloc(fb_symbol_limit(graph) / 64 + 1, sizeof *check.targets),
         .module_is_used = calloc(fb_module_limit(graph), sizeof *check.module_is_used),
         .is_indexed = calloc(fb_module_limit(graph), sizeof *check.is_indexed),
         .tensor_is_used = calloc(fb_tensor_limit(graph), sizeof *check.tensor_is_used),
     };
-    if (check.name_seen && check.target_seen && check.module_is_used && check.is_indexed && check.tensor_is_used) {
+    if (check.names && check.targets && check.module_is_used && check.is_indexed && check.tensor_is_used) {
         check_program(&check, FB_MAIN_PROGRAM);
         for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
             fb_program program = fb_module_at(graph, m)->program;
@@ -396,8 +406,8 @@ void fb_verify(const fb_graph *graph, fb_work *work, fb_errors *errors) {
     } else {
         errors->out_of_memory = true;
     }
-    free(check.name_seen);
-    free(check.target_seen);
+    free(check.names);
+    free(check.targets);
     free(check.module_is_used);
     free(check.is_indexed);
     free(check.tensor_is_used);

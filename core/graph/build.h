@@ -14,6 +14,8 @@ fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node);
 fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module);
 fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor);
 
+/* The row of that name, or none. */
+fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name);
 fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path);
 fb_tensor fb_graph_tensor_named(const fb_graph *graph, fb_symbol name);
 

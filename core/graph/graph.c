@@ -140,8 +140,7 @@ uint32_t fb_symbol_limit(const fb_graph *graph) {
     return limit(&graph->tables.symbols);
 }
 
-/* The row of that name, or none. */
-static fb_node node_named(const fb_graph *graph, fb_program program, fb_symbol name) {
+fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name) {
     if (program.id == FB_MAIN_PROGRAM.id) return fb_symbol_at(graph, name)->node;
     uint32_t hash = name_hash(graph, program, name), step = 0, id;
     while ((id = fb_index_next(&graph->nested_index, hash, &step))) {
@@ -161,7 +160,7 @@ fb_tensor fb_graph_tensor_named(const fb_graph *graph, fb_symbol name) {
 
 fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name) {
     fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
-    return symbol.id ? node_named(graph, program, symbol) : (fb_node){0};
+    return symbol.id ? fb_graph_node_named(graph, program, symbol) : (fb_node){0};
 }
 
 fb_module fb_module_find(const fb_graph *graph, const char *path) {
