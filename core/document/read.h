@@ -42,6 +42,7 @@ typedef struct fb_reader {
     size_t item_count, item_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
+    fb_value shapes[64];           /* that were read before, by their sizes */
     fb_tensor last_tensor;         /* that a module or a recipe named */
     fb_buffer text;                /* scratch */
     fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */

@@ -397,11 +397,29 @@ fb_value fb_read_strings(fb_reader *reader, const fb_json *array) {
 
 /* ---- shapes and recipes ------------------------------------------------------------------------------------------------ */
 
+static uint64_t shape_hash(const fb_json *array) {
+    uint64_t hash = array->count;
+    for (uint32_t i = 1; i < array->span; i++) hash = (hash ^ (uint64_t)array[i].integer) * 0x9e3779b97f4a7c15U;
+    return hash >> 32;
+}
+
+/* Is it an array of these integers? */
+static bool is_shape(const fb_graph *graph, const fb_json *array, fb_value shape) {
+    if (!shape.id || fb_value_at(graph, shape)->count != array->count) return false;
+    for (uint32_t i = 0; i < array->count; i++) {
+        const fb_value_row *size = fb_value_at(graph, fb_value_at(graph, shape)->items[i]);
+        if (array[i + 1].kind != FB_JSON_INT || size->kind != FB_INT || size->integer != array[i + 1].integer) return false;
+    }
+    return true;
+}
+
 fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed) {
     if (tree->kind != FB_JSON_ARRAY) {
         fb_reader_error(reader, tree, "bad-shape", "a shape is an array of sizes, not %s", fb_json_kind_name(tree));
         return (fb_value){0};
     }
+    fb_value *known = &reader->shapes[shape_hash(tree) % (sizeof reader->shapes / sizeof *reader->shapes)];
+    if (is_shape(reader->graph, tree, *known)) return *known;
     size_t base = reader->item_count;
     const fb_json *item = fb_json_first(tree);
     bool is_right = true;
@@ -419,7 +437,8 @@ fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_
         }
     }
     fb_value shape = fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
-    return is_right ? shape : (fb_value){0};
+    if (!is_right) return (fb_value){0};
+    return *known = shape;
 }
 
 fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {
@@ -603,7 +622,8 @@ void fb_read_node(fb_reader *reader, const fb_json *tree) {
     row->transformations = read.transformations;
     row->meta_rest = read.meta_rest;
     row->type = read.type;
-    if (read.opcode && read.target.id) fb_graph_set_target(graph, node, (fb_opcode)read.opcode, read.target);
+    row->opcode = read.opcode; /* fb_graph_resolve will find what its target means */
+    row->target = read.opcode ? read.target : (fb_symbol){0};
     if (!args.id) args = row->args;
     if (!kwargs.id) kwargs = row->kwargs;
     if (!fb_graph_set_args(graph, node, args, kwargs)) fb_reader_no_memory(reader);

@@ -18,9 +18,17 @@ const char *fb_wrong_dotted(const char *text, size_t length) {
     return fb_python_is_dotted(text, length) ? NULL : "is not made of Python identifiers and dots";
 }
 
+#define EACH_BYTE(c) (0x0101010101010101ULL * (c))
+
 /* Control characters of ASCII and Latin-1, and Unicode's line and paragraph separators. */
 static bool has_control(const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++) {
+    size_t i = 0;
+    /* Eight bytes in which no byte is less than a space, more than ~, or not ASCII. */
+    for (uint64_t word; length - i >= sizeof word; i += sizeof word) {
+        memcpy(&word, text + i, sizeof word);
+        if ((word | (word - EACH_BYTE(0x20)) | (word + EACH_BYTE(1))) & EACH_BYTE(0x80)) break;
+    }
+    for (; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c >= 0x20 && c < 0x7F) continue;
         if (c < 0x20 || c == 0x7F) return true;

@@ -63,6 +63,7 @@ static int compare(const void *left, const void *right) {
 }
 
 fb_word fb_python_word(const char *text, size_t length) {
+    if (length && text[length - 1] >= '0' && text[length - 1] <= '9') return FB_WORD_FREE; /* none of them ends so */
     key wanted = {text, length};
     const word *found = bsearch(&wanted, words, sizeof words / sizeof *words, sizeof *words, compare);
     return found ? (fb_word)found->kind : FB_WORD_FREE;
