@@ -126,11 +126,15 @@ static void read_member(fb_reader *reader, outline *outer, outer_member which) {
         fb_end_program(reader);
         break;
     case MODULES:
-        if (!outer->is_present[TENSORS]) outer->late_modules = reader->scan.at;
+        /* They wait for nodes, too, so that those of the main program have the first ids. */
+        reader->tensors_are_late =
+            !outer->is_present[TENSORS] && outer->is_present[NODES] && !reader->modules_wait && !reader->errors->total;
+        if (!outer->is_present[TENSORS] && !reader->tensors_are_late) outer->late_modules = reader->scan.at;
         read_elements(reader, outer, MODULES, outer->late_modules != NULL);
         break;
     case TENSORS:
         read_elements(reader, outer, TENSORS, false);
+        if (reader->tensors_are_late) reader->has_all_tensors = fb_graph_find_tensors(reader->graph, &reader->work);
         if (goes_on(reader)) read_recipes(reader, outer);
         break;
     default: read_simple(reader, which);
@@ -254,7 +258,7 @@ static fb_status finish(fb_reader *reader, bool has_lists) {
     bool is_out = reader->failed || fb_graph_out_of_memory(reader->graph) || reader->scan.status == FB_NO_MEMORY;
     if (is_out) return report_no_memory(errors);
     if (reader->scan.status != FB_OK) return report_failure(reader);
-    if (has_lists) {
+    if (has_lists && reader->has_all_tensors) {
         set_default_requires_grad(reader, work);
         fb_graph_resolve(reader->graph, work);
         fb_graph_number(reader->graph);
@@ -262,7 +266,7 @@ static fb_status finish(fb_reader *reader, bool has_lists) {
         if (work->stopped.status) return report_stopped(errors, &work->stopped);
     }
     if (errors->out_of_memory || fb_graph_out_of_memory(reader->graph)) return report_no_memory(errors);
-    return errors->total ? FB_INVALID : FB_OK;
+    return errors->total || !reader->has_all_tensors ? FB_INVALID : FB_OK;
 }
 
 static void add_prefix(fb_errors *errors, const char *prefix) {
@@ -278,13 +282,38 @@ static void add_prefix(fb_errors *errors, const char *prefix) {
     }
 }
 
-static fb_status read_document(fb_reader *reader) {
+/* Modules that come before the tensors are read before them, unless *modules_wait. Then faults are found in another order than
+ * that in which they are reported: if there are any, sets it, and all must be read again. */
+static fb_status read_document(const char *bytes, size_t size, const fb_document_limits *limits, bool *modules_wait,
+                               fb_graph **out, fb_errors *errors) {
+    size_t nesting = limits->max_nesting ? limits->max_nesting : DEFAULT_MAX_NESTING;
+    fb_reader reader = {.graph = fb_graph_new(),
+                        .errors = errors,
+                        .max_nodes = limits->max_nodes ? limits->max_nodes : FB_MAX_NODES_DEFAULT,
+                        .modules_wait = *modules_wait,
+                        .has_all_tensors = true,
+                        .work = {.watch = limits->watch},
+                        .section = "",
+                        .index = SIZE_MAX};
+    if (!reader.graph) return report_no_memory(errors);
+    fb_scan_init(&reader.scan, bytes, size, nesting < HIGHEST_MAX_NESTING ? nesting : HIGHEST_MAX_NESTING);
+    fb_reader_know_members(&reader);
+    reader.scan.work = &reader.work;
     outline outer = {0};
-    read_outline(reader, &outer);
-    fb_status status = finish(reader, outer.list_count == 3);
+    read_outline(&reader, &outer);
+    fb_status status = finish(&reader, outer.list_count == 3);
+    *modules_wait = reader.tensors_are_late && (status == FB_SYNTAX || status == FB_INVALID || status == FB_TOO_LARGE);
+    if (status == FB_OK) *out = reader.graph;
+    else fb_graph_free(reader.graph);
     free(outer.recipes);
     fb_map_free(&outer.keys);
     fb_buffer_free(&outer.section);
+    fb_scan_free(&reader.scan);
+    free(reader.items);
+    free(reader.late);
+    free(reader.unknown_nodes);
+    fb_buffer_free(&reader.text);
+    fb_buffer_free(&reader.requires_grad_given);
     return status;
 }
 
@@ -298,25 +327,12 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
         if (error) error->status = FB_TOO_LARGE;
         return FB_TOO_LARGE;
     }
-    size_t nesting = given.max_nesting ? given.max_nesting : DEFAULT_MAX_NESTING;
-    fb_reader reader = {.graph = fb_graph_new(),
-                        .errors = errors,
-                        .max_nodes = given.max_nodes ? given.max_nodes : FB_MAX_NODES_DEFAULT,
-                        .work = {.watch = given.watch},
-                        .section = "",
-                        .index = SIZE_MAX};
-    if (!reader.graph) return report_no_memory(errors);
-    fb_scan_init(&reader.scan, bytes, size, nesting < HIGHEST_MAX_NESTING ? nesting : HIGHEST_MAX_NESTING);
-    fb_reader_know_members(&reader);
-    reader.scan.work = &reader.work;
-    fb_status status = read_document(&reader);
-    if (status == FB_OK) *out = reader.graph;
-    else fb_graph_free(reader.graph);
+    bool modules_wait = false;
+    fb_status status = read_document(bytes, size, &given, &modules_wait, out, errors);
+    if (modules_wait) {
+        errors->count = errors->total = 0;
+        status = read_document(bytes, size, &given, &modules_wait, out, errors);
+    }
     add_prefix(errors, pointer_prefix);
-    fb_scan_free(&reader.scan);
-    free(reader.items);
-    free(reader.unknown_nodes);
-    fb_buffer_free(&reader.text);
-    fb_buffer_free(&reader.requires_grad_given);
     return status;
 }

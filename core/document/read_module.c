@@ -35,15 +35,17 @@ static fb_value read_owned(fb_reader *reader, const fb_json *map) {
     for (uint32_t i = 0; i < map->count && !reader->failed; i++, key = fb_json_next(key + 1)) {
         fb_check_spelling(reader, key, fb_wrong_attribute, "bad-identifier");
         const fb_json *name = key + 1;
-        fb_tensor tensor = {0};
-        if (name->kind == FB_JSON_STRING) {
-            tensor = fb_read_tensor_reference(reader, name);
+        fb_value tensor = {0};
+        if (name->kind == FB_JSON_STRING && reader->tensors_are_late) {
+            tensor = fb_read_late_tensor(reader, name);
+        } else if (name->kind == FB_JSON_STRING) {
+            tensor = fb_make_tensor(graph, fb_read_tensor_reference(reader, name));
         } else if (name->kind != FB_JSON_NULL) {
             fb_reader_error(reader, name, "wrong-type", "a tensor's name or null is expected here, not %s",
                             fb_json_kind_name(name));
         }
         fb_push(reader, fb_make_text(graph, FB_STRING, key->text, key->count));
-        fb_push(reader, tensor.id ? fb_make_tensor(graph, tensor) : fb_make_none(graph));
+        fb_push(reader, tensor.id ? tensor : fb_make_none(graph));
     }
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
 }
@@ -159,7 +161,7 @@ static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const 
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
     if (text) {
-        fb_symbol name = fb_read_symbol(reader, text);
+        fb_symbol name = fb_read_tensor_name(reader, text);
         fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
         if (!fb_graph_tensor_named(graph, name).id) return name;
         fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));

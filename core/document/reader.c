@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/grow.h"
+
 void fb_reader_no_memory(fb_reader *reader) {
     reader->failed = true;
 }
@@ -105,13 +107,30 @@ fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string) {
     return symbol;
 }
 
+static bool is_text(const fb_graph *graph, fb_symbol symbol, const fb_json *string) {
+    return symbol.id && fb_text_length(graph, symbol) == string->count &&
+           memcmp(fb_text(graph, symbol), string->text, string->count) == 0;
+}
+
+fb_value fb_read_late_tensor(fb_reader *reader, const fb_json *name) {
+    fb_symbol symbol = fb_read_symbol(reader, name);
+    if (FB_GROW(reader->late, reader->late_count, reader->late_capacity)) reader->late[reader->late_count++] = symbol;
+    else fb_reader_no_memory(reader);
+    return fb_make_tensor_named(symbol);
+}
+
+/* Tensors mostly come in the order in which modules own them. */
+fb_symbol fb_read_tensor_name(fb_reader *reader, const fb_json *name) {
+    fb_symbol next = reader->late_seen < reader->late_count ? reader->late[reader->late_seen++] : (fb_symbol){0};
+    return is_text(reader->graph, next, name) ? next : fb_read_symbol(reader, name);
+}
+
 /* Modules mostly own tensors in their order: what follows the last one needs no look-up. */
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name) {
     const fb_graph *graph = reader->graph;
     fb_tensor next = reader->last_tensor.id ? fb_tensor_at(graph, reader->last_tensor)->next : fb_first_tensor(graph);
     fb_symbol expected = next.id ? fb_tensor_at(graph, next)->name : (fb_symbol){0};
-    bool is_next = next.id && fb_text_length(graph, expected) == name->count &&
-                   memcmp(fb_text(graph, expected), name->text, name->count) == 0;
+    bool is_next = is_text(graph, expected, name);
     fb_symbol symbol = is_next ? expected : fb_read_symbol(reader, name);
     fb_tensor tensor = is_next ? next : fb_graph_tensor_named(graph, symbol);
     if (tensor.id) reader->last_tensor = tensor;

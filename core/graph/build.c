@@ -355,6 +355,26 @@ void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
 
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */
 
+fb_value fb_make_tensor_named(fb_symbol name) {
+    return (fb_value){name.id ? name.id | FB_VALUE_IS_TENSOR : 0};
+}
+
+bool fb_graph_find_tensors(fb_graph *graph, fb_work *work) {
+    for (fb_module m = graph->first_module; m.id; m = fb_module_at(graph, m)->next) {
+        const fb_value maps[] = {fb_module_at(graph, m)->parameters, fb_module_at(graph, m)->buffers};
+        for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+            fb_value_row *map = fb_table_row(&graph->tables.values, maps[i].id, FB_RECORD_UNIT);
+            for (uint32_t j = 1; j < map->count && fb_work_goes_on(work, 4); j += 2) {
+                if (!(map->items[j].id & FB_VALUE_IS_TENSOR)) continue;
+                map->items[j] =
+                    fb_make_tensor(graph, symbol_row(graph, (fb_symbol){map->items[j].id & ~FB_VALUE_IS_TENSOR})->tensor);
+                if (!map->items[j].id) return false;
+            }
+        }
+    }
+    return true;
+}
+
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next)
         symbol_row(graph, fb_tensor_at(graph, t)->name)->tensor = (fb_tensor){0};

@@ -41,6 +41,11 @@ void fb_graph_resolve(fb_graph *graph, fb_work *work);
 /* Sets args (FB_LIST) and kwargs (FB_MAP) and keeps the edges. False when memory is out (args then unchanged). */
 bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kwargs);
 
+/* A module can own tensors that will be added later: their values, of which only maps are made, hold their names until
+ * fb_graph_find_tensors finds them. False: one of them is missing. */
+fb_value fb_make_tensor_named(fb_symbol name);
+bool fb_graph_find_tensors(fb_graph *graph, fb_work *work);
+
 /* Renames tensors, all at once: `names` has a symbol for each tensor's id, none = it keeps its name. The caller sees to it that
  * no two have one name afterwards. */
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names);
