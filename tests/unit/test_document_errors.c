@@ -1,6 +1,7 @@
 /* What is wrong with a document: every code, with its pointer and its node. */
 #include "tests/unit/checks.h"
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -406,6 +407,28 @@ START_TEST(test_late_modules_are_reported_once) {
 }
 END_TEST
 
+/* In the order of nodes, tensors and modules, wherever the modules are; a tensor that only comes later is there. */
+START_TEST(test_errors_are_in_one_order) {
+    static const char modules[] = "\"modules\":[" OWNS("w") ",3,{\"path\":\"a\",\"type\":\"M\",\"buffers\":{\"v\":\"v\"}}]";
+    static const char tensors[] = "\"tensors\":[" TENSOR("") ",{\"name\":1}]";
+    static const char *const expected[] = {"/tensors/1/name", "/tensors/1", "/tensors/1", "/modules/1", "/modules/2/buffers/v"};
+    static const char nodes[] = "\"nodes\":[" OUT "]";
+    const char *const orders[][3] = {{nodes, modules, tensors}, {nodes, tensors, modules}, {modules, nodes, tensors}};
+    for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
+        const char *const *lists = orders[order];
+        char text[1000];
+        snprintf(text, sizeof text, "{\"format\":\"foldback.graph/1\",%s,%s,%s}", lists[0], lists[1], lists[2]);
+        fb_graph *graph = NULL;
+        fb_errors errors = {0};
+        ck_assert_int_eq(fb_document_read(text, strlen(text), NULL, "", &graph, &errors), FB_INVALID);
+        ck_assert_uint_ge(errors.count, sizeof expected / sizeof *expected);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+            ck_assert_msg(strcmp(errors.items[i].pointer, expected[i]) == 0, "%s\n%zu: %s", text, i, errors.items[i].pointer);
+        fb_errors_free(&errors);
+    }
+}
+END_TEST
+
 /* ---- limits ------------------------------------------------------------------------------------------------------------ */
 
 static void expect_limit(const char *text, fb_document_limits limits, fb_status status, const char *expected) {
@@ -453,6 +476,7 @@ int main(void) {
     tcase_add_test(cases, test_all_errors_are_reported_together);
     tcase_add_test(cases, test_long_names_are_cut_between_characters);
     tcase_add_test(cases, test_late_modules_are_reported_once);
+    tcase_add_test(cases, test_errors_are_in_one_order);
     tcase_add_test(cases, test_limits);
     return run_tests("document errors", cases);
 }
