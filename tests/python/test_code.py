@@ -1,5 +1,6 @@
-"""Generated code is the text of torch.fx, on random graphs."""
+"""Generated code is the text of torch.fx, on random graphs; and on fixtures, after some passes, that of Optimum (code.txt)."""
 
+import documents
 import pytest
 from canonical import canonical_bytes, identity
 from random_code import random_case
@@ -17,3 +18,11 @@ def test_code(service, first):
         assert service.get(f"/v1/graphs/{identity(document)}").body == canonical_bytes(document), seed
         code = service.get(f"/v1/graphs/{identity(document)}/code").body.decode()
         assert code == expected, seed
+
+
+@pytest.mark.parametrize(("name", "passes", "expected"), documents.expectations())
+def test_code_after_a_pass(service, name, passes, expected):
+    query = [("pass", one) for one in passes] + [("include", "code")]
+    answer = service.post("/v1/optimize", documents.document(name), raw_query=query)
+    assert answer.status == 201, answer.body.decode()
+    assert answer.json()["code"] == expected

@@ -1,6 +1,5 @@
 /* Undoing on graphs whose nodes and modules were changed since: what merges, and each conflict. */
 #include "tests/unit/undo_example.h"
-#include "tests/unit/undo_graphs.h"
 
 /* A Linear, its BatchNorm, and a reader. */
 #define LINEAR_NORM LINEAR_NORM_OF("['FuseBatchNorm1dInLinear','FuseBiasInLinear']")

@@ -1,6 +1,5 @@
 /* Undoing on graphs whose tensors were changed since: what is carried back, and each conflict. */
 #include "tests/unit/undo_example.h"
-#include "tests/unit/undo_graphs.h"
 
 #define DIGEST_A "'digest':'sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"
 #define WEIGHT_RECIPE "'recipe':{'op':'concat','args':['q.weight','k.weight'],'axis':0}"

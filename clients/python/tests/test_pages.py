@@ -1,4 +1,4 @@
-"""The README's ten lines, with the client as pip installs it, against a service."""
+"""Samples of pages run: the README's ten lines, with the client as pip installs it, against a service; and docs/optimum.md."""
 
 import pathlib
 import re
@@ -68,6 +68,16 @@ def test_the_ten_lines_with_a_step_before_the_undo(service, tmp_path, monkeypatc
     program.write_text(model + before + STEP + undo.replace("run", of) + applied + check)
     monkeypatch.chdir(tmp_path)
     assert undo and "live" in runpy.run_path(str(program))
+
+
+def test_the_samples_of_the_guide(tmp_path):
+    """In order, in one program."""
+    samples = re.findall(r"```python\n(.*?)```", (CLIENT.parents[1] / "docs" / "optimum.md").read_text(), re.DOTALL)
+    assert len(samples) == 7
+    program = tmp_path / "program.py"  # in a file: torch.fx reads the source
+    program.write_text("\n".join(samples) + "print('all of it ran')\n")
+    done = subprocess.run([sys.executable, "-W", "error::UserWarning:foldback", program], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("all of it ran\n"), done.stderr
 
 
 def test_the_versions_of_pytorch_are_those_of_the_tests():
