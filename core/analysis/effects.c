@@ -163,16 +163,29 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
+/* Most calls compute, and do nothing else, as their operator says alone. */
+static bool only_computes(const fb_node_row *row, fb_op op, const fb_op_facts *facts) {
+    enum {
+        OTHERS = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_MUTATES | FB_FACT_RANDOM | FB_FACT_RANDOM_IN_TRAINING |
+                 FB_FACT_MUTATES_IN_TRAINING | FB_FACT_EFFECT | FB_FACT_UNSET | FB_FACT_RUNS_PROGRAMS
+    };
+    bool may_be_in_place = op & FB_OP_IN_PLACE || (facts->flags & FB_FACT_HAS_IN_PLACE && facts->modules);
+    bool may_join = facts->flags & FB_FACT_MAYBE_CONTAINER && !row->shape.id && !row->dtype;
+    return op != FB_OP_UNKNOWN && op != FB_OP_FLAT_APPLY && row->kwargs.id == FB_VALUE_EMPTY_MAP.id &&
+           !(facts->flags & OTHERS) && !may_be_in_place && !may_join && !facts->renormalises_weight;
+}
+
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
     if (fb_graph_is_onnx(graph)) return fb_onnx_effects(graph, node);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return effects;
     fb_op op = fb_node_op(graph, node);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    if (only_computes(row, op, facts)) return effects;
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    const fb_op_facts *facts = fb_op_facts_of(op);
     unsigned flags = facts->flags;
     if (flags & FB_FACT_RUNS_PROGRAMS) return effects_of_programs(graph, node);
     if (op == FB_OP_FLAT_APPLY && !applies_index(graph, node)) return everything;
