@@ -249,10 +249,6 @@ const char *fb_tensor_name(const fb_graph *graph, fb_tensor tensor) {
     return fb_text(graph, fb_tensor_at(graph, tensor)->name);
 }
 
-fb_node fb_value_node(const fb_graph *graph, fb_value value) {
-    return fb_value_kind(graph, value) == FB_NODE ? fb_value_at(graph, value)->node : (fb_node){0};
-}
-
 fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index) {
     return fb_value_item(graph, fb_node_at(graph, node)->args, index);
 }

@@ -411,7 +411,10 @@ const char *fb_tensor_dtype_name(const fb_graph *graph, fb_tensor tensor);
  * without being a view of one of them ("overlaps"), and one of FB_DTYPE_OTHER. */
 bool fb_tensor_is_carried(const fb_graph *graph, fb_tensor tensor);
 /* The node that an argument is, or none. */
-fb_node fb_value_node(const fb_graph *graph, fb_value value);
+static inline fb_node fb_value_node(const fb_graph *graph, fb_value value) {
+    (void)graph;
+    return (fb_node){value.id & FB_VALUE_IS_NODE ? value.id & ~FB_VALUE_IS_NODE : 0};
+}
 fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index);       /* none when there are fewer */
 fb_value fb_node_kwarg(const fb_graph *graph, fb_node node, const char *name); /* none when absent */
 /* A parameter or buffer of a module: none when absent or null. */

@@ -86,7 +86,7 @@ static void mark_inputs(liveness *l, fb_node n) {
 static void mark_program(liveness *l, fb_program program) {
     l->is_seen[program.id] = true;
     for (fb_node n = fb_last_node(l->graph, program); n.id; n = fb_node_at(l->graph, n)->previous) {
-        l->is_alive[n.id] |= !may_go(l->graph, n);
+        l->is_alive[n.id] = l->is_alive[n.id] || !may_go(l->graph, n);
         if (l->is_alive[n.id]) mark_inputs(l, n);
     }
     keep_results(l, program);
