@@ -49,8 +49,8 @@ bool fb_mode_switched_between(const fb_alias *analysis, uint32_t after, uint32_t
 
 typedef struct fb_sharing fb_sharing;
 
-/* Borrows graph and alias. NULL: fb_work_failed says why. */
-fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work *work);
+/* Borrows alias. NULL: fb_work_failed says why. */
+fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_usage *usage, const fb_alias *alias, fb_work *work);
 void fb_sharing_free(fb_sharing *sharing);
 
 typedef enum fb_share_verdict {

@@ -48,7 +48,7 @@ static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
     }
 }
 
-fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work *work) {
+fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_usage *usage, const fb_alias *alias, fb_work *work) {
     fb_sharing *sharing = calloc(1, sizeof *sharing);
     if (!sharing) return NULL;
     sharing->alias = alias;
@@ -57,11 +57,15 @@ fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work
         fb_sharing_free(sharing);
         return NULL;
     }
-    fb_node n = {0};
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(graph) && !n.id; p++)
-        for (n = fb_first_node(graph, (fb_program){p}); n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n))
+    fb_node_list list = fb_usage_nodes(usage);
+    bool is_written = fb_any_is_mutated(alias), goes_on = true; /* else calls of operators give and return nothing */
+    for (size_t i = 0; i < list.count && (goes_on = fb_work_goes_on(work, 8)); i++)
+        if (is_written || list.ops[i] == FB_OP_UNKNOWN) add_node(sharing, graph, list.nodes[i]);
+    for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_programs_to_clean(graph) && goes_on; p++)
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id && (goes_on = fb_work_goes_on(work, 8));
+             n = fb_next_node(graph, n))
             add_node(sharing, graph, n);
-    if (!n.id) return sharing;
+    if (goes_on) return sharing;
     fb_sharing_free(sharing);
     return NULL;
 }

@@ -297,6 +297,7 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
     json_t *params = fb_load_json(report->params);
     if (!work->usage) work->usage = fb_usage_new(work->graph);
     fb_matcher matcher = {.graph = work->graph,
+                          .workpiece = work->graph,
                           .usage = work->usage,
                           .alias = &work->alias,
                           .signature = report->signature,
@@ -313,6 +314,7 @@ fb_status fb_pass_apply(fb_graph_state *work, const fb_watch *watch, fb_pass_rep
         fb_refuse(&matcher, "other-dialect", NULL, 0, "the graph is an ONNX model, and %s knows only PyTorch's operators",
                   report->pass->name);
     else if (!matcher.failed) match_all(&matcher, report->pass);
+    fb_sharing_free(matcher.sharing);
     if (found.size) fb_graph_state_forget(work);
     fb_status status = FB_OK;
     if (matcher.failed || meter.stopped.status) status = fb_work_failed(&meter, error);

@@ -130,6 +130,13 @@ const fb_alias *fb_matcher_writes(fb_matcher *matcher) {
     return alias_of(matcher, false);
 }
 
+fb_sharing *fb_matcher_sharing(fb_matcher *matcher) {
+    const fb_alias *alias = matcher->sharing ? NULL : fb_matcher_alias(matcher);
+    if (alias) matcher->sharing = fb_sharing_new(matcher->graph, matcher->usage, alias, matcher->work);
+    matcher->failed |= !matcher->sharing;
+    return matcher->sharing;
+}
+
 fb_exactness fb_report_exactness(const fb_pass_report *report) {
     bool may_round = strstr(report->params, "\"exactness\":\"rounds\"") != NULL; /* canonical: in a string it is escaped */
     return may_round ? FB_ROUNDS : report->pass->exactness;

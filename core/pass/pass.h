@@ -93,6 +93,7 @@ static inline void fb_pass_free(const fb_pass *pass) {
 
 struct fb_matcher {
     const fb_graph *graph;
+    fb_graph *workpiece; /* the same, for a rewrite that changes no row of it and is aborted before matching ends */
     const fb_usage *usage;
     const char *signature;
     bool has_signature;   /* the graph has that text: nodes may carry it */
@@ -102,6 +103,7 @@ struct fb_matcher {
     const void *plan;      /* of the arena: what edit gets with every match; NULL: nothing */
     fb_buffer *found;      /* matches */
     fb_alias **alias;      /* where it is kept; made when first asked for */
+    fb_sharing *sharing;   /* of this pass; likewise */
     bool failed;           /* memory is out */
     bool is_too_much;      /* the report has outgrown FB_REPORT_MAX */
     fb_work *work;         /* of the whole pass */
@@ -148,6 +150,8 @@ void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nod
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 /* The same for questions about writes and modes alone. */
 const fb_alias *fb_matcher_writes(fb_matcher *matcher);
+/* What shares memory now, and by the matches that the pass notes with fb_share; NULL likewise. */
+fb_sharing *fb_matcher_sharing(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */
 bool fb_is_marked(const fb_matcher *matcher, fb_node node);
 

@@ -32,11 +32,10 @@ typedef struct repetition {
 
 typedef struct search {
     fb_matcher *m;
-    const fb_alias *alias;
-    fb_sharing *sharing;
-    fb_node *now;    /* by node: what is read in its place */
-    fb_node *latest; /* by the first of some equal nodes: the one that the next is compared with */
-    fb_map first;    /* hash -> first of some equal nodes */
+    const fb_alias *alias; /* NULL: not asked for yet */
+    fb_node *now;          /* by node: what is read in its place */
+    fb_node *latest;       /* by the first of some equal nodes: the one that the next is compared with */
+    fb_map first;          /* hash -> first of some equal nodes */
     fb_same_call same;
 } search;
 
@@ -88,7 +87,7 @@ static fb_obstacle obstacle(const search *s, fb_node a, fb_node b) {
     if (fb_mode_switched_between(s->alias, from, to))
         return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between them"};
     if (fb_is_python_number(g, b) || is_item_of_tuple(g, a)) return FB_NO_OBSTACLE;
-    fb_share_verdict verdict = fb_may_share(s->sharing, a, b, from);
+    fb_share_verdict verdict = fb_may_share(s->m->sharing, a, b, from);
     if (verdict == FB_SHARE_WRITTEN)
         return (fb_obstacle){"mutated", "one of the results is written later, and the other must not change with it"};
     return verdict == FB_SHARE_RETURNED
@@ -113,33 +112,28 @@ static void match(search *s, fb_node n) {
     bool reads_tensor = row->opcode == FB_GET_ATTR && row->attribute.id;
     if (!reads_tensor && (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD)) return;
     fb_node first = first_of(s, n), before = s->latest[first.id];
-    if (first.id == n.id) return;
+    if (first.id == n.id || !fb_matcher_sharing(s->m)) return;
+    s->alias = fb_matcher_alias(s->m);
     fb_obstacle stands = obstacle(s, before, n);
     if (!stands.code) {
         fb_match_found_as(s->m, &(repetition){n, before}, sizeof(repetition));
         s->now[n.id] = before;
-        fb_share(s->sharing, before, n);
+        fb_share(s->m->sharing, before, n);
         return;
     }
     fb_refuse_for(s->m, stands, (fb_node[]){before, n}, 2);
-    if (fb_may_share(s->sharing, n, n, row->ordinal) != FB_SHARE_WRITTEN) s->latest[first.id] = n;
+    if (fb_may_share(s->m->sharing, n, n, row->ordinal) != FB_SHARE_WRITTEN) s->latest[first.id] = n;
 }
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
-    search s = {.m = m,
-                .alias = alias,
-                .sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL,
-                .now = calloc(fb_node_limit(g), sizeof *s.now),
-                .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
+    search s = {.m = m, .now = calloc(fb_node_limit(g), sizeof *s.now), .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
-    m->failed |= !s.sharing || !s.now || !s.latest;
+    m->failed |= !s.now || !s.latest;
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
         for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) match(&s, n);
         fb_map_free(&s.first);
     }
-    fb_sharing_free(s.sharing);
     free(s.now);
     free(s.latest);
 }

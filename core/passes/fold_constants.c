@@ -48,7 +48,8 @@ enum {
 typedef struct mark {
     bool is_folded;  /* a constant, and the last one: what it gives becomes a weight */
     bool is_claimed; /* it is part of a match */
-    bool is_turned;  /* its axes may be in another order in memory than a weight's, which is row-major */
+    bool may_be_constant;
+    bool is_turned; /* its axes may be in another order in memory than a weight's, which is row-major */
 } mark;
 
 typedef struct search {
@@ -59,7 +60,7 @@ typedef struct search {
     mark *marks;            /* by node */
     bool *is_shared;        /* by memory: when it is written, more sees that than the one chain of values up to the writing */
     fb_tensor_needs needs;
-    fb_call_recipes recipes; /* of a copy of the graph, in which recipes can be tried */
+    fb_call_recipes recipes; /* of the graph, or of a copy in which they can record types */
     int64_t maximum_growth;
 } search;
 
@@ -223,8 +224,27 @@ static void look_backwards(search *s) {
 
 /* ---- all together -------------------------------------------------------------------------------------------------------- */
 
+/* Is the type of all recorded that may be constant? */
+static bool has_types(search *s) {
+    const fb_scopes *scopes = &s->constants.scopes;
+    bool has = true;
+    for (size_t i = 0; i < scopes->count && has; i++) {
+        fb_node n = scopes->nodes[i];
+        const fb_node_row *row = fb_node_at(s->graph, n);
+        fb_opcode origin = (fb_opcode)fb_node_at(s->graph, fb_captured_origin(scopes->outer, n))->opcode;
+        uint32_t e = origin == FB_GET_ATTR ? 0 : fb_input_first(s->graph, n);
+        bool may_be = origin == FB_GET_ATTR || e;
+        for (; e && may_be; e = fb_input_next(s->graph, e)) may_be = s->marks[fb_edge_input(s->graph, e).id].may_be_constant;
+        s->marks[n.id].may_be_constant = may_be;
+        has = !may_be || (row->shape.id && row->dtype) || fb_result_kind_of(s->graph, n) == FB_A_NUMBER ||
+              row->opcode == FB_OUTPUT;
+    }
+    return has;
+}
+
 static bool run(search *s, const char *signature) {
-    s->recipes.rewrite = fb_rewrite_begin_trial(s->graph, signature);
+    s->recipes.rewrite =
+        has_types(s) ? fb_rewrite_begin(s->m->workpiece, NULL, signature) : fb_rewrite_begin_trial(s->graph, signature);
     s->recipes.has_norms = s->m->report->pass->version > 2;
     if (!s->recipes.rewrite) return false;
     fb_constants_find_seen(&s->constants, "its strides are asked for, and a weight has others");

@@ -144,8 +144,10 @@ static bool may_have_one(const fb_graph *g, fb_node node) {
 }
 
 /* `copies`: one of a chain of permutations, between two others, copies. */
-static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin, bool copies) {
+static fb_obstacle obstacle(fb_matcher *m, const fb_rearrange *last, fb_node origin, bool copies) {
     const fb_graph *g = m->graph;
+    const fb_sharing *sharing = fb_matcher_sharing(m);
+    if (!sharing) return FB_OUT_OF_MEMORY;
     if (fb_is_mutated(fb_matcher_writes(m), last->node) || fb_is_mutated(fb_matcher_writes(m), origin)) return IS_MUTATED;
     if (!is_ordered(last) && !copies) return FB_NO_OBSTACLE; /* as before, nothing is copied */
     if (is_ordered(last) && !has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
@@ -161,7 +163,7 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_r
 }
 
 /* The chain that ends with `last`, from there back. */
-static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *last) {
+static void match_chain(fb_matcher *m, const fb_rearrange *last) {
     fb_rearrange at = *last, before;
     fb_buffer chain = {0};
     bool copies = false;
@@ -177,10 +179,10 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
     size_t count = chain.size / sizeof *nodes;
     m->failed |= chain.failed;
     if (!m->failed && count > 1) {
-        fb_obstacle stands = obstacle(m, sharing, last, at.input, copies);
+        fb_obstacle stands = obstacle(m, last, at.input, copies);
         if (stands.code) fb_refuse_for(m, stands, nodes, count);
         else fb_match_found(m, nodes, count);
-        if (!stands.code) fb_share(sharing, at.input, last->node);
+        if (!stands.code) fb_share(m->sharing, at.input, last->node);
     }
     fb_buffer_free(&chain);
 }
@@ -330,16 +332,11 @@ static void match_onnx(fb_matcher *m) {
 
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
-    fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
-    m->failed |= !sharing;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_rearrange view;
-        if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view))
-            match_chain(m, sharing, &view);
+        if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view)) match_chain(m, &view);
         else if (expanded_view(g, n, &view)) match_expand(m, n, &view);
     }
-    fb_sharing_free(sharing);
 }
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */

@@ -172,7 +172,6 @@ typedef struct removal {
 typedef struct search {
     fb_matcher *m;
     const fb_alias *alias;
-    fb_sharing *sharing;
     gradient_flow *gradients; /* NULL: not computed yet; the same for `memories` */
     written_memory *memories;
     fb_node *left; /* by node: its replacement, which for a chain is its beginning */
@@ -265,7 +264,7 @@ static bool needs_rows(search *s, const fb_identity *found, fb_node instead) {
 /* Why the input cannot take the place of a copy of it; `instead` is what is left of the input when other calls go. */
 static fb_obstacle obstacle_to_share(search *s, const fb_identity *found, fb_node instead) {
     const fb_graph *g = s->m->graph;
-    switch (fb_may_share(s->sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
+    switch (fb_may_share(s->m->sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
     case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
     case FB_SHARE_RETURNED:
         return (fb_obstacle){"graph-output",
@@ -302,6 +301,8 @@ static fb_obstacle obstacle(search *s, const fb_identity *found, fb_node instead
 }
 
 static void match_identity(search *s, const fb_identity *found) {
+    if (!fb_matcher_sharing(s->m)) return;
+    s->alias = fb_matcher_alias(s->m);
     fb_node instead = s->left[found->input.id].id ? s->left[found->input.id] : found->input;
     fb_node writer = writer_of(s, found, instead);
     fb_obstacle stands = obstacle(s, found, instead, writer);
@@ -311,7 +312,7 @@ static void match_identity(search *s, const fb_identity *found) {
     }
     s->left[found->node.id] = instead;
     fb_match_found_as(s->m, &(removal){.node = found->node, .instead = instead, .writer = writer}, sizeof(removal));
-    if (!writer.id) fb_share(s->sharing, found->input, found->node);
+    if (!writer.id) fb_share(s->m->sharing, found->input, found->node);
 }
 
 static void match_assertion(fb_matcher *m, fb_node n) {
@@ -328,10 +329,8 @@ static void match_inputs(fb_matcher *m, fb_node n) {
 /* In order, because each removal lets memory be shared that the next one has to respect. */
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
-    search s = {.m = m, .alias = fb_matcher_alias(m)};
-    s.sharing = s.alias ? fb_sharing_new(g, s.alias, m->work) : NULL;
-    s.left = calloc(fb_node_limit(g), sizeof *s.left);
-    m->failed |= !s.sharing || !s.left;
+    search s = {.m = m, .left = calloc(fb_node_limit(g), sizeof *s.left)};
+    m->failed |= !s.left;
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
         for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
             fb_identity found;
@@ -341,7 +340,6 @@ static void match_graph(fb_matcher *m) {
             else match_inputs(m, n);
         }
     }
-    fb_sharing_free(s.sharing);
     free(s.left);
     free(s.memories);
     gradients_free(s.gradients);

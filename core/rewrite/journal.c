@@ -51,6 +51,12 @@ bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor) {
            save(journal, &journal->tensors_saved[tensor.id], fb_tensor_row_at(journal->graph, tensor), sizeof(fb_tensor_row));
 }
 
+bool fb_journal_is_empty(const fb_journal *journal) {
+    fb_graph_mark now = fb_graph_mark_now(journal->graph);
+    return !journal->saved && memcmp(&now, &journal->start, sizeof now) == 0 && !fb_graph_out_of_memory(journal->graph) &&
+           fb_graph_metadata(journal->graph).id == journal->metadata.id;
+}
+
 void fb_journal_undo(fb_journal *journal) {
     for (const fb_saved_row *saved = journal->saved; saved; saved = saved->next) memcpy(saved->row, saved->bytes, saved->size);
     if (fb_graph_metadata(journal->graph).id != journal->metadata.id) fb_graph_set_metadata(journal->graph, journal->metadata);

@@ -21,6 +21,8 @@ bool fb_journal_begin(fb_journal *journal, fb_graph *graph);
 bool fb_journal_node(fb_journal *journal, fb_node node);
 bool fb_journal_module(fb_journal *journal, fb_module module);
 bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor);
+/* Has nothing changed that undoing would put back? */
+bool fb_journal_is_empty(const fb_journal *journal);
 /* Puts every saved row back and forgets the rows added since. Allocates nothing. */
 void fb_journal_undo(fb_journal *journal);
 void fb_journal_free(fb_journal *journal);

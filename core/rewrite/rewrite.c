@@ -55,7 +55,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
 void fb_rewrite_abort(fb_rewrite *rewrite) {
     if (rewrite->is_trial) {
         fb_graph_free(rewrite->graph);
-    } else {
+    } else if (!fb_journal_is_empty(&rewrite->journal)) {
         fb_journal_undo(&rewrite->journal);
         fb_graph_number(rewrite->graph);
     }

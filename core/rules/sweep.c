@@ -393,8 +393,7 @@ typedef struct sweep {
     fb_matcher *matcher;
     const fb_graph *graph;
     const fb_rule *rule;
-    fb_map taken;        /* nodes of matches: REPLACED, or READ: inner ones, which several matches may have in common */
-    fb_sharing *sharing; /* made when first asked for */
+    fb_map taken; /* nodes of matches: REPLACED, or READ: inner ones, which several matches may have in common */
     fb_rule_trial trial;
     fb_rule_binding binding; /* of the match at hand */
     fb_rule_outcome outcomes[FB_RULE_CALLS_MAX];
@@ -447,15 +446,8 @@ static fb_obstacle is_disturbed(sweep *s) {
     return fb_disturbance(s->matcher, s->binding.nodes, s->rule->call_count);
 }
 
-static const fb_sharing *sharing_of(sweep *s) {
-    const fb_alias *alias = s->sharing ? NULL : fb_matcher_alias(s->matcher);
-    if (alias) s->sharing = fb_sharing_new(s->graph, alias, s->matcher->work);
-    s->matcher->failed |= !s->sharing;
-    return s->sharing;
-}
-
 static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
-    const fb_sharing *sharing = sharing_of(s);
+    const fb_sharing *sharing = fb_matcher_sharing(s->matcher);
     fb_share_verdict verdict =
         sharing ? fb_may_share(sharing, from, root, fb_node_at(s->graph, root)->ordinal) : FB_SHARE_WRITTEN;
     if (verdict == FB_SHARE_WRITTEN)
@@ -599,10 +591,10 @@ static void take(sweep *s) {
     fb_match_found_as(s->matcher, &s->binding, sizeof s->binding);
     for (size_t i = 0; i < s->rule->call_count; i++)
         s->matcher->failed |= !fb_map_put(&s->taken, s->binding.nodes[i].id, is_replaced(s, i) ? REPLACED : READ);
-    for (size_t i = 0; i < s->rule->replaced_count && s->sharing; i++) {
+    for (size_t i = 0; i < s->rule->replaced_count && s->matcher->sharing; i++) {
         const fb_rule_term *term = &s->rule->replaced[i].term;
         if (term->kind == FB_TERM_VARIABLE)
-            fb_share(s->sharing, fb_value_node(s->graph, s->binding.values[term->variable]), root_of(s, i));
+            fb_share(s->matcher->sharing, fb_value_node(s->graph, s->binding.values[term->variable]), root_of(s, i));
     }
 }
 
@@ -680,7 +672,6 @@ void fb_rule_match_graph(fb_matcher *matcher) {
     }
     if (!s) return;
     rule_trial_end(&s->trial);
-    fb_sharing_free(s->sharing);
     fb_map_free(&s->taken);
     free(s);
 }
