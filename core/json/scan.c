@@ -186,8 +186,8 @@ static const char *find_quote(fb_scan *scan, const char *at, bool *has_escapes) 
 static inline const char *scan_string(fb_scan *scan, const char *at, fb_json *out) {
     const char *begin = at + 1;
     bool has_escapes = false;
-    const char *quote = find_quote(scan, begin, &has_escapes);
-    if (!quote) return NULL;
+    const char *quote = skip_plain(begin, scan->end);
+    if ((quote >= scan->end || *quote != '"') && !(quote = find_quote(scan, quote, &has_escapes))) return NULL;
     out->kind = FB_JSON_STRING;
     out->text = begin;
     out->count = (uint32_t)(quote - begin);
@@ -354,7 +354,7 @@ void fb_scan_position(const fb_scan *scan, const char *at, size_t *line, size_t 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
 
 static inline const char *skip_space(const char *at, const char *end) {
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
+    while (at < end && (unsigned char)*at <= ' ' && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
     return at;
 }
 
@@ -498,10 +498,10 @@ static const char *scan_item(fb_scan *scan, const char *at, size_t depth) {
     if (at >= scan->end) return fail_expected(scan, at, "");
     fb_json *item = add_item(scan, at);
     if (!item) return NULL;
+    if (*at == '"') return scan_string(scan, at, item);
     switch (*at) {
     case '{':
     case '[': return scan_container(scan, at, scan->count - 1, depth);
-    case '"': return scan_string(scan, at, item);
     case 't': at = scan_word(scan, at, item, "true", FB_JSON_TRUE); break;
     case 'f': at = scan_word(scan, at, item, "false", FB_JSON_FALSE); break;
     case 'n': at = scan_word(scan, at, item, "null", FB_JSON_NULL); break;
