@@ -310,7 +310,8 @@ static fb_status read_document(const char *bytes, size_t size, const fb_document
     fb_buffer_free(&outer.section);
     fb_scan_free(&reader.scan);
     free(reader.items);
-    free(reader.late);
+    free(reader.modules.names);
+    free(reader.tensors.names);
     free(reader.unknown_nodes);
     fb_buffer_free(&reader.text);
     fb_buffer_free(&reader.requires_grad_given);

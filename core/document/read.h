@@ -23,6 +23,12 @@ typedef enum fb_member {
     FB_MEMBER_COUNT
 } fb_member;
 
+/* Names that are likely to come in this order. */
+typedef struct fb_name_list {
+    fb_symbol *names;
+    size_t count, capacity, seen;
+} fb_name_list;
+
 typedef struct fb_reader {
     fb_graph *graph;
     fb_scan scan;
@@ -42,17 +48,16 @@ typedef struct fb_reader {
     size_t item_count, item_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
-    fb_value shapes[64];                         /* that were read before, by their sizes */
-    fb_tensor last_tensor;                       /* that a module or a recipe named */
-    bool modules_wait;                           /* for all tensors, when these come later; */
-    bool tensors_are_late;                       /* else modules were read before them, */
-    bool has_all_tensors;                        /* and own those that came; */
-    fb_symbol *late;                             /* names of tensors in the order in which those modules own them, */
-    size_t late_count, late_capacity, late_seen; /* and how many of these have come */
-    fb_buffer text;                              /* scratch */
-    fb_buffer requires_grad_given;               /* a byte per tensor, by id - 1 */
-    bool failed;                                 /* memory is out */
-    fb_work work;                                /* once it is stopped, `failed` or scan.status ends the reading */
+    fb_value shapes[64];           /* that were read before, by their sizes */
+    fb_tensor last_tensor;         /* that a module or a recipe named */
+    bool modules_wait;             /* for all tensors, when these come later; */
+    bool tensors_are_late;         /* else modules were read before them, */
+    bool has_all_tensors;          /* and own those that came; */
+    fb_name_list modules, tensors; /* that nodes call, and that those modules own */
+    fb_buffer text;                /* scratch */
+    fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
+    bool failed;                   /* memory is out */
+    fb_work work;                  /* once it is stopped, `failed` or scan.status ends the reading */
 } fb_reader;
 
 void fb_reader_no_memory(fb_reader *reader);
@@ -80,10 +85,9 @@ void fb_reader_know_members(fb_reader *reader);
 fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
 /* Finds a tensor by its name. Reports an unknown name, and gives none. */
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name);
-/* The value of a tensor that has still to come: see fb_graph_find_tensors. */
-fb_value fb_read_late_tensor(fb_reader *reader, const fb_json *name);
-/* The name of the tensor at hand. */
-fb_symbol fb_read_tensor_name(fb_reader *reader, const fb_json *name);
+/* A name that may come again, and is put on the list; and one that may have been. */
+fb_symbol fb_read_name_first(fb_reader *reader, fb_name_list *list, const fb_json *name);
+fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_json *name);
 /* A name that no document can give, for a row whose own is missing or taken: so the row, and later pointers, keep their place.
  */
 fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number);

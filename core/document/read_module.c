@@ -18,7 +18,7 @@ static fb_symbol read_path(fb_reader *reader, const fb_json *tree, const fb_json
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "path", FB_JSON_STRING);
     if (text) {
-        fb_symbol path = fb_read_symbol(reader, text);
+        fb_symbol path = fb_read_name_again(reader, &reader->modules, text);
         bool is_root = text->count == 0;
         if (!is_root) fb_check_spelling(reader, text, fb_wrong_path, "bad-path");
         if (!fb_graph_module_named(graph, path).id) return path;
@@ -37,7 +37,7 @@ static fb_value read_owned(fb_reader *reader, const fb_json *map) {
         const fb_json *name = key + 1;
         fb_value tensor = {0};
         if (name->kind == FB_JSON_STRING && reader->tensors_are_late) {
-            tensor = fb_read_late_tensor(reader, name);
+            tensor = fb_make_tensor_named(fb_read_name_first(reader, &reader->tensors, name));
         } else if (name->kind == FB_JSON_STRING) {
             tensor = fb_make_tensor(graph, fb_read_tensor_reference(reader, name));
         } else if (name->kind != FB_JSON_NULL) {
@@ -161,7 +161,7 @@ static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const 
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
     if (text) {
-        fb_symbol name = fb_read_tensor_name(reader, text);
+        fb_symbol name = fb_read_name_again(reader, &reader->tensors, text);
         fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
         if (!fb_graph_tensor_named(graph, name).id) return name;
         fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));

@@ -584,7 +584,8 @@ static void read_members(fb_reader *reader, const fb_json *tree, const fb_json *
     if (fb_require(reader, tree, found[OP], "op", FB_JSON_STRING)) row->opcode = (uint8_t)read_opcode(reader, found[OP]);
     const fb_json *target = fb_require(reader, tree, found[TARGET], "target", FB_JSON_STRING);
     if (target) {
-        row->target = fb_read_symbol(reader, target);
+        row->target = row->opcode == FB_CALL_MODULE ? fb_read_name_first(reader, &reader->modules, target)
+                                                    : fb_read_symbol(reader, target);
         if (row->opcode) fb_check_spelling(reader, target, target_spelling[row->opcode], "bad-target");
     }
 }

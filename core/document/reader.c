@@ -112,17 +112,22 @@ static bool is_text(const fb_graph *graph, fb_symbol symbol, const fb_json *stri
            memcmp(fb_text(graph, symbol), string->text, string->count) == 0;
 }
 
-fb_value fb_read_late_tensor(fb_reader *reader, const fb_json *name) {
+fb_symbol fb_read_name_first(fb_reader *reader, fb_name_list *list, const fb_json *name) {
     fb_symbol symbol = fb_read_symbol(reader, name);
-    if (FB_GROW(reader->late, reader->late_count, reader->late_capacity)) reader->late[reader->late_count++] = symbol;
+    if (FB_GROW(list->names, list->count, list->capacity)) list->names[list->count++] = symbol;
     else fb_reader_no_memory(reader);
-    return fb_make_tensor_named(symbol);
+    return symbol;
 }
 
-/* Tensors mostly come in the order in which modules own them. */
-fb_symbol fb_read_tensor_name(fb_reader *reader, const fb_json *name) {
-    fb_symbol next = reader->late_seen < reader->late_count ? reader->late[reader->late_seen++] : (fb_symbol){0};
-    return is_text(reader->graph, next, name) ? next : fb_read_symbol(reader, name);
+#define NAMES_AHEAD 4 /* of which those before the one that comes do not come, or came before */
+
+fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_json *name) {
+    for (size_t i = list->seen; i < list->count && i < list->seen + NAMES_AHEAD; i++) {
+        if (!is_text(reader->graph, list->names[i], name)) continue;
+        list->seen = i + 1;
+        return list->names[i];
+    }
+    return fb_read_symbol(reader, name);
 }
 
 /* Modules mostly own tensors in their order: what follows the last one needs no look-up. */
