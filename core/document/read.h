@@ -32,7 +32,8 @@ typedef struct fb_name_list {
 typedef struct fb_reader {
     fb_graph *graph;
     fb_scan scan;
-    fb_scan_names names; /* by fb_member */
+    fb_scan_names names;          /* of fb_member, and of keys that were read */
+    fb_value keys[FB_SCAN_NAMES]; /* these names as strings; none: not asked for yet */
     fb_errors *errors;
     size_t max_nodes, node_count;
 
@@ -124,6 +125,7 @@ fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree);
 
 /* Values are gathered on a stack: push the items, then make a value of those since there were `base`. */
 void fb_push(fb_reader *reader, fb_value value);
+void fb_push_key(fb_reader *reader, const fb_json *key);
 fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base);
 /* The index of the first value that repeats an earlier one, among the values since there were `base`, taking every `step`-th;
  * SIZE_MAX: none. */

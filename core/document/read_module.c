@@ -44,7 +44,7 @@ static fb_value read_owned(fb_reader *reader, const fb_json *map) {
             fb_reader_error(reader, name, "wrong-type", "a tensor's name or null is expected here, not %s",
                             fb_json_kind_name(name));
         }
-        fb_push(reader, fb_make_text(graph, FB_STRING, key->text, key->count));
+        fb_push_key(reader, key);
         fb_push(reader, tensor.id ? tensor : fb_make_none(graph));
     }
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);

@@ -36,8 +36,17 @@ fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t 
     return value;
 }
 
-static void push_key(fb_reader *reader, const fb_json *key) {
-    fb_push(reader, fb_make_text(reader->graph, FB_STRING, key->text, key->count));
+static void push_string(fb_reader *reader, const fb_json *string) {
+    fb_push(reader, fb_make_text(reader->graph, FB_STRING, string->text, string->count));
+}
+
+/* Keys come again and again. */
+void fb_push_key(fb_reader *reader, const fb_json *key) {
+    fb_value known = reader->keys[key->name];
+    if (!known.id) known = fb_make_text(reader->graph, FB_STRING, key->text, key->count);
+    uint8_t name = key->name ? key->name : fb_scan_names_add(&reader->names, key->text, key->count);
+    if (name) reader->keys[name] = known;
+    fb_push(reader, known);
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -271,7 +280,7 @@ static fb_value read_enum_form(fb_reader *reader, const fb_json *pair) {
     fb_check_spelling(reader, type, fb_wrong_dotted, "bad-identifier");
     fb_check_spelling(reader, fb_json_next(type), fb_wrong_identifier, "bad-identifier");
     size_t base = reader->item_count;
-    push_key(reader, fb_json_next(type));
+    push_string(reader, fb_json_next(type));
     return fb_pop_items(reader, FB_ENUM, fb_read_symbol(reader, type), base);
 }
 
@@ -341,7 +350,7 @@ static fb_value read_map_as_given(fb_reader *reader, const fb_json *object) {
     size_t base = reader->item_count;
     const fb_json *key = fb_json_first(object);
     for (uint32_t i = 0; i < object->count && !reader->failed; i++, key = fb_json_next(key + 1)) {
-        push_key(reader, key);
+        fb_push_key(reader, key);
         fb_push(reader, read_value(reader, key + 1));
     }
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
@@ -358,7 +367,7 @@ static fb_value read_sorted(fb_reader *reader, const fb_json *object, const uint
     size_t base = reader->item_count;
     for (uint32_t i = 0; i < object->count && !reader->failed; i++) {
         if (fb_find_member(keys[i], members, count, 0) < count) continue;
-        push_key(reader, keys[i]);
+        fb_push_key(reader, keys[i]);
         if (is_free) {
             reader->text.size = 0;
             if (!fb_json_canonical(keys[i] + 1, &reader->text)) fb_reader_no_memory(reader);
@@ -384,7 +393,7 @@ fb_value fb_read_strings(fb_reader *reader, const fb_json *array) {
     size_t base = reader->item_count;
     const fb_json *item = fb_json_first(array);
     for (uint32_t i = 0; i < array->count && !reader->failed; i++, item = fb_json_next(item)) {
-        if (fb_expect(reader, item, FB_JSON_STRING)) push_key(reader, item);
+        if (fb_expect(reader, item, FB_JSON_STRING)) push_string(reader, item);
     }
     if (reader->failed || reader->item_count == base) return (fb_value){0};
     size_t repeat = fb_find_repeat(reader, base, 1);
@@ -429,7 +438,7 @@ fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_
             fb_push(reader, fb_make_int(reader->graph, size));
         } else if (symbols_are_allowed && item->kind == FB_JSON_STRING) {
             is_right &= fb_check_spelling(reader, item, fb_wrong_symbolic_size, "bad-shape");
-            push_key(reader, item);
+            push_string(reader, item);
         } else {
             is_right = false;
             fb_reader_error(reader, item, "bad-shape", "a size is an integer that is not negative%s",

@@ -43,13 +43,11 @@ bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind) {
 
 void fb_reader_know_members(fb_reader *reader) {
     static const char *const names[] = {
-        "",
 #define FB_MEMBER(word) #word,
 #define FB_FORM(word) "$" #word,
 #include "core/document/members.def"
     };
-    _Static_assert(FB_MEMBER_COUNT <= FB_SCAN_NAMES, "each has its place");
-    fb_scan_names_init(&reader->names, names, FB_MEMBER_COUNT - 1);
+    for (size_t i = 0; i < FB_MEMBER_COUNT - 1; i++) fb_scan_names_add(&reader->names, names[i], strlen(names[i]));
     reader->scan.names = &reader->names;
 }
 

@@ -198,10 +198,6 @@ static inline const char *scan_string(fb_scan *scan, const char *at, fb_json *ou
 
 /* ---- names of members -------------------------------------------------------------------------------------------------- */
 
-static size_t name_slot(const uint64_t *words) {
-    return (words[0] * 0x9e3779b97f4a7c15U ^ words[1] * 0xc2b2ae3d27d4eb4fU) >> 56;
-}
-
 /* A name of which `readable` bytes can be read, and behind it perhaps others. False when it is longer than all that are known.
  */
 static bool make_name(fb_scan_name *out, const char *text, size_t length, size_t readable) {
@@ -221,26 +217,31 @@ static bool make_name(fb_scan_name *out, const char *text, size_t length, size_t
     return true;
 }
 
-void fb_scan_names_init(fb_scan_names *out, const char *const *names, size_t count) {
-    *out = (fb_scan_names){0};
-    for (size_t i = 1; i <= count; i++) {
-        make_name(&out->items[i], names[i], strlen(names[i]), 0);
-        size_t slot = name_slot(out->items[i].words);
-        while (out->slots[slot]) slot = (slot + 1) % sizeof out->slots;
-        out->slots[slot] = (uint8_t)i;
+/* The slot of a name, or an empty one where it belongs. */
+static uint8_t *find_slot(fb_scan_names *names, const fb_scan_name *name) {
+    size_t slot = (name->words[0] * 0x9e3779b97f4a7c15U ^ name->words[1] * 0xc2b2ae3d27d4eb4fU) >> 55;
+    for (; names->slots[slot]; slot = (slot + 1) % sizeof names->slots) {
+        const uint64_t *words = names->items[names->slots[slot]].words;
+        if (words[0] == name->words[0] && words[1] == name->words[1]) break;
     }
+    return &names->slots[slot];
 }
 
-/* The place of a key's text among the names, or 0. */
-static uint8_t find_name(const fb_scan_names *names, const fb_json *key, size_t readable) {
+uint8_t fb_scan_names_add(fb_scan_names *names, const char *text, size_t length) {
     fb_scan_name name;
-    if (!make_name(&name, key->text, key->count, readable)) return 0;
-    uint8_t place;
-    for (size_t slot = name_slot(name.words); (place = names->slots[slot]); slot = (slot + 1) % sizeof names->slots) {
-        const uint64_t *words = names->items[place].words;
-        if (words[0] == name.words[0] && words[1] == name.words[1]) return place;
+    if (!make_name(&name, text, length, 0)) return 0;
+    uint8_t *slot = find_slot(names, &name);
+    if (!*slot && names->count + 1 < FB_SCAN_NAMES) {
+        names->items[++names->count] = name;
+        *slot = (uint8_t)names->count;
     }
-    return 0;
+    return *slot;
+}
+
+/* The number of a key's text among the names, or 0. `readable` bytes can be read there. */
+static uint8_t find_name(fb_scan_names *names, const fb_json *key, size_t readable) {
+    fb_scan_name name;
+    return make_name(&name, key->text, key->count, readable) ? *find_slot(names, &name) : 0;
 }
 
 /* Does the text go on with that name and a quote? FB_SCAN_NAME_SIZE bytes can be read. */
@@ -452,15 +453,15 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
     scan->items[index].kind = is_object ? FB_JSON_OBJECT : FB_JSON_ARRAY;
     at = skip_space(at + 1, scan->end);
     uint32_t count = 0;
-    uint64_t seen = 0; /* names; the first bit is of all others */
+    uint64_t seen = 0; /* names; the first bit is also of all that have none */
     uint8_t *likely = &scan->first[scan->key];
     bool may_repeat = false, is_closed = at < scan->end && *at == close;
     while (!is_closed) {
         if (is_object) {
             if (!(at = scan_member_name(scan, at, likely))) return NULL;
             likely = &scan->next[scan->key];
-            may_repeat |= seen >> scan->key & 1;
-            seen |= 1ULL << scan->key;
+            may_repeat |= seen >> scan->key % 64 & 1;
+            seen |= 1ULL << scan->key % 64;
         }
         if (!(at = scan_item(scan, at, depth + 1))) return NULL;
         count++;

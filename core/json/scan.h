@@ -31,7 +31,7 @@ typedef enum fb_json_kind {
 /* One value. The items of an array follow it; an object is followed by key, value, key, value … */
 typedef struct fb_json {
     uint8_t kind;
-    uint8_t name;    /* of a key that is one of the scanner's names: its place among them; else 0 */
+    uint8_t name;    /* of a key that was one of the scanner's names: its number; else 0 */
     uint32_t count;  /* items of an array, members of an object, bytes of a string */
     uint32_t span;   /* entries of the whole subtree, this one included; 0 while a container is still open */
     uint32_t offset; /* bytes from the start of the text */
@@ -65,7 +65,7 @@ void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out)
 bool fb_json_canonical(const fb_json *value, fb_buffer *out);
 
 /* Names that members are likely to have, which the scanner recognises. */
-#define FB_SCAN_NAMES 64
+#define FB_SCAN_NAMES 256
 #define FB_SCAN_NAME_SIZE 16 /* bytes, with the closing quote */
 typedef struct fb_scan_name {
     uint64_t words[2], mask[2]; /* the name and the quote; bytes that are part of them */
@@ -73,10 +73,11 @@ typedef struct fb_scan_name {
 } fb_scan_name;
 typedef struct fb_scan_names {
     fb_scan_name items[FB_SCAN_NAMES];
-    uint8_t slots[256]; /* a hash table of places */
+    uint8_t slots[2 * FB_SCAN_NAMES]; /* a hash table of numbers */
+    uint32_t count;
 } fb_scan_names;
-/* names[1] … names[count], with count < FB_SCAN_NAMES. */
-void fb_scan_names_init(fb_scan_names *out, const char *const *names, size_t count);
+/* Adds a name unless it is there. Its number, from 1 on; 0: it is too long, or there are FB_SCAN_NAMES - 1. */
+uint8_t fb_scan_names_add(fb_scan_names *names, const char *text, size_t length);
 
 typedef struct fb_scan {
     const char *start, *at, *end;
@@ -88,7 +89,7 @@ typedef struct fb_scan {
     fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY, or what the work was stopped with */
     const char *code, *message;
     const char *failed_at;
-    const fb_scan_names *names;                        /* may be NULL */
+    fb_scan_names *names;                              /* may be NULL */
     uint8_t key;                                       /* name of the last member */
     uint8_t first[FB_SCAN_NAMES], next[FB_SCAN_NAMES]; /* names that came last within a member, and after it */
     fb_work *work; /* NULL: it is not stopped; what it is stopped with becomes the failure */
