@@ -23,6 +23,14 @@ typedef enum fb_member {
     FB_MEMBER_COUNT
 } fb_member;
 
+/* A shape's or a map's text that was read before, and in which nothing was wrong. */
+typedef struct fb_known_value {
+    const char *text;
+    size_t size;
+    bool symbols_are_allowed;
+    fb_value value;
+} fb_known_value;
+
 /* Names that are likely to come in this order. */
 typedef struct fb_name_list {
     fb_symbol *names;
@@ -49,7 +57,7 @@ typedef struct fb_reader {
     size_t item_count, item_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
-    fb_value shapes[64];           /* that were read before, by their sizes */
+    fb_known_value known[256];     /* that were read before, by their sizes */
     fb_tensor last_tensor;         /* that a module or a recipe named */
     bool modules_wait;             /* for all tensors, when these come later; */
     bool tensors_are_late;         /* else modules were read before them, */

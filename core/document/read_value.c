@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/grow.h"
+#include "core/base/map.h"
 #include "core/base/sort.h"
 #include "core/document/read.h"
 
@@ -380,8 +381,24 @@ static fb_value read_sorted(fb_reader *reader, const fb_json *object, const uint
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
 }
 
+/* Where an array or object of the same text is known, or will be. */
+static fb_known_value *find_known(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed) {
+    fb_known_value wanted = {reader->scan.start + tree->offset, tree->size, symbols_are_allowed, {0}};
+    uint64_t hash = fb_hash(wanted.text, wanted.size, symbols_are_allowed);
+    fb_known_value *known = &reader->known[hash % (sizeof reader->known / sizeof *reader->known)];
+    bool is_same = known->size == wanted.size && known->symbols_are_allowed == symbols_are_allowed &&
+                   memcmp(known->text, wanted.text, wanted.size) == 0;
+    if (!is_same) *known = wanted;
+    return known;
+}
+
 fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object) {
-    return read_sorted(reader, object, NULL, 0, false);
+    fb_known_value *known = find_known(reader, object, false);
+    if (known->value.id) return known->value;
+    size_t errors = reader->errors->total;
+    fb_value map = read_sorted(reader, object, NULL, 0, false);
+    if (reader->errors->total == errors) known->value = map;
+    return map;
 }
 
 fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count) {
@@ -406,29 +423,13 @@ fb_value fb_read_strings(fb_reader *reader, const fb_json *array) {
 
 /* ---- shapes and recipes ------------------------------------------------------------------------------------------------ */
 
-static uint64_t shape_hash(const fb_json *array) {
-    uint64_t hash = array->count;
-    for (uint32_t i = 1; i < array->span; i++) hash = (hash ^ (uint64_t)array[i].integer) * 0x9e3779b97f4a7c15U;
-    return hash >> 32;
-}
-
-/* Is it an array of these integers? */
-static bool is_shape(const fb_graph *graph, const fb_json *array, fb_value shape) {
-    if (!shape.id || fb_value_at(graph, shape)->count != array->count) return false;
-    for (uint32_t i = 0; i < array->count; i++) {
-        const fb_value_row *size = fb_value_at(graph, fb_value_at(graph, shape)->items[i]);
-        if (array[i + 1].kind != FB_JSON_INT || size->kind != FB_INT || size->integer != array[i + 1].integer) return false;
-    }
-    return true;
-}
-
 fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed) {
     if (tree->kind != FB_JSON_ARRAY) {
         fb_reader_error(reader, tree, "bad-shape", "a shape is an array of sizes, not %s", fb_json_kind_name(tree));
         return (fb_value){0};
     }
-    fb_value *known = &reader->shapes[shape_hash(tree) % (sizeof reader->shapes / sizeof *reader->shapes)];
-    if (is_shape(reader->graph, tree, *known)) return *known;
+    fb_known_value *known = find_known(reader, tree, symbols_are_allowed);
+    if (known->value.id) return known->value;
     size_t base = reader->item_count;
     const fb_json *item = fb_json_first(tree);
     bool is_right = true;
@@ -446,8 +447,7 @@ fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_
         }
     }
     fb_value shape = fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
-    if (!is_right) return (fb_value){0};
-    return *known = shape;
+    return is_right ? known->value = shape : (fb_value){0};
 }
 
 fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {

@@ -476,6 +476,7 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
     at++;
     fb_json *container = &scan->items[index];
     container->count = count;
+    container->size = (size_t)(at - scan->start) - container->offset;
     if (may_repeat && !check_members(scan, container, at)) return NULL;
     container->span = scan->count - index;
     return at;

@@ -39,6 +39,7 @@ typedef struct fb_json {
         const char *text; /* of a string, decoded, not terminated */
         int64_t integer;
         double real;
+        size_t size; /* of a container: bytes of its text */
     };
 } fb_json;
 
