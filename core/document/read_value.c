@@ -30,7 +30,10 @@ static const fb_value *items_since(const fb_reader *reader, size_t base) {
 
 fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base) {
     fb_value value = {0};
-    if (!reader->failed)
+    bool is_empty = reader->item_count == base;
+    if (is_empty && kind == FB_LIST) value = FB_VALUE_EMPTY_LIST;
+    else if (is_empty && kind == FB_MAP) value = FB_VALUE_EMPTY_MAP;
+    else if (!reader->failed)
         value = fb_make_items(reader->graph, kind, symbol, items_since(reader, base), reader->item_count - base);
     reader->item_count = base;
     if (!value.id) fb_reader_no_memory(reader);
