@@ -111,8 +111,8 @@ static void write_module(builder *b, fb_module module) {
     for (int i = 0; i < 2; i++) {
         const fb_value_row *map = fb_value_at(graph, maps[i]);
         for (uint32_t k = 1; k < map->count; k += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[k]);
-            if (value->kind == FB_TENSOR) add_write(b, element_of_tensor(b->alias, value->tensor));
+            fb_tensor tensor = fb_value_tensor(graph, map->items[k]);
+            if (tensor.id) add_write(b, element_of_tensor(b->alias, tensor));
         }
     }
 }
@@ -223,7 +223,7 @@ static void add_node(builder *b, fb_node node) {
 /* Is one tensor all that a recipe is made of? `found` is that, or none so far. */
 static bool is_made_of_one(const fb_graph *graph, fb_value recipe, fb_tensor *found) {
     if (recipe.id & FB_VALUE_IS_TENSOR) {
-        fb_tensor tensor = fb_value_at(graph, recipe)->tensor;
+        fb_tensor tensor = fb_value_tensor(graph, recipe);
         if (!found->id) *found = tensor;
         return found->id == tensor.id;
     }
@@ -288,9 +288,9 @@ static void add_owner(builder *b, fb_module module, bool is_out_of_sight, bool i
     for (int i = 0; i < 2; i++) {
         const fb_value_row *map = fb_value_at(graph, maps[i]);
         for (uint32_t k = 1; k < map->count; k += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[k]);
-            if (value->kind != FB_TENSOR) continue;
-            uint32_t element = element_of_tensor(b->alias, value->tensor);
+            fb_tensor tensor = fb_value_tensor(graph, map->items[k]);
+            if (!tensor.id) continue;
+            uint32_t element = element_of_tensor(b->alias, tensor);
             if (is_out_of_sight) unite(b->alias, element, world(b->alias));
             if (is_read) unite_attribute(b, module, fb_value_at(graph, map->items[k - 1])->symbol, element);
             touch_sources(b, value->tensor);

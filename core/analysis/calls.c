@@ -80,7 +80,7 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
         if (kind == FB_NONE) return true;
         type++;
     }
-    if (kind == FB_NODE) return takes_node(*type, call, fb_value_at(call->graph, value)->node);
+    if (kind == FB_NODE) return takes_node(*type, call, fb_value_node(call->graph, value));
     switch (*type) {
     case 'N':
     case 'S': return is_number(kind) || kind == FB_COMPLEX;

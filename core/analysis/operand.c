@@ -48,7 +48,7 @@ fb_operand fb_operand_of(const fb_graph *graph, fb_value value) {
     switch (value.id ? fb_value_kind(graph, value) : FB_NONE) {
     case FB_NONE: break;
     case FB_NODE: {
-        fb_node node = fb_value_at(graph, value)->node;
+        fb_node node = fb_value_node(graph, value);
         bool is_known = fb_recorded_shape(graph, node, &operand.type);
         bool is_number = !is_known && fb_is_python_number(graph, node);
         operand.kind = is_number ? FB_OPERAND_NUMBER : FB_OPERAND_TENSOR;

@@ -16,7 +16,7 @@ static uint64_t mix(uint64_t hash, uint64_t number) {
 static uint64_t hash_value(const fb_same_call *same, fb_value value, uint64_t hash) {
     const fb_value_row *row = value.id ? fb_value_at(same->graph, value) : NULL;
     if (!row || !row->has_nodes) return mix(hash, value.id);
-    if (row->kind == FB_NODE) return mix(hash, (uint64_t)stands_for(same, row->node) << 32);
+    if (row->kind == FB_NODE) return mix(hash, (uint64_t)stands_for(same, fb_value_node(same->graph, value)) << 32);
     hash = mix(hash, (uint64_t)row->kind << 32 | row->count);
     for (uint32_t i = 0; i < row->count; i++) hash = hash_value(same, row->items[i], hash);
     return hash;
@@ -27,7 +27,8 @@ static bool are_equal(const fb_same_call *same, fb_value a, fb_value b) {
     if (!a.id || !b.id) return false;
     const fb_value_row *one = fb_value_at(same->graph, a), *other = fb_value_at(same->graph, b);
     if (!one->has_nodes || !other->has_nodes || one->kind != other->kind) return false;
-    if (one->kind == FB_NODE) return stands_for(same, one->node) == stands_for(same, other->node);
+    if (one->kind == FB_NODE)
+        return stands_for(same, fb_value_node(same->graph, a)) == stands_for(same, fb_value_node(same->graph, b));
     if (one->count != other->count || one->symbol.id != other->symbol.id) return false;
     for (uint32_t i = 0; i < one->count; i++) {
         if (!are_equal(same, one->items[i], other->items[i])) return false;

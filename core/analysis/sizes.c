@@ -176,7 +176,7 @@ static bool evaluate(evaluator *e, fb_value value, fb_sizes *out) {
     case FB_LIST:
     case FB_TUPLE:
     case FB_SIZE: is_known = evaluate_sequence(e, row, out); break;
-    case FB_NODE: is_known = evaluate_node(e, row->node, out); break;
+    case FB_NODE: is_known = evaluate_node(e, fb_value_node(e->graph, value), out); break;
     default: break;
     }
     e->depth--;

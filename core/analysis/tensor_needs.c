@@ -13,8 +13,8 @@ static void count_owners(fb_tensor_needs *n, const fb_usage *usage, fb_module mo
     for (size_t i = 0; i < 2; i++) {
         const fb_value_row *map = fb_value_at(g, maps[i]);
         for (uint32_t k = 1; k < map->count; k += 2) {
-            const fb_value_row *value = fb_value_at(g, map->items[k]);
-            if (value->kind == FB_TENSOR) n->needs[value->tensor.id] += is_kept ? 2 : 1;
+            fb_tensor tensor = fb_value_tensor(g, map->items[k]);
+            if (tensor.id) n->needs[tensor.id] += is_kept ? 2 : 1;
         }
     }
 }

@@ -142,7 +142,8 @@ static bool was_created(kinship *k, const char *name) {
 /* Documents are nested to a bounded depth. */
 static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
     const fb_value_row *row = fb_value_at(k->graph, value);
-    if (row->kind == FB_NODE) return fb_hash(&k->kinds[row->node.id], sizeof *k->kinds, seed + 1);
+    fb_node node = fb_value_node(k->graph, value);
+    if (node.id) return fb_hash(&k->kinds[node.id], sizeof *k->kinds, seed + 1);
     if (!row->has_nodes) {
         k->text.size = 0;
         fb_value_write(k->graph, value, &k->text);

@@ -556,7 +556,7 @@ static fb_value copy_items(fb_graph *to, const fb_graph *from, const fb_value_ro
 static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors) {
     const fb_value_row *row = fb_value_at(from, value);
     switch ((fb_kind)row->kind) {
-    case FB_TENSOR: return fb_make_tensor(to, (fb_tensor){fb_map_get(tensors, row->tensor.id)});
+    case FB_TENSOR: return fb_make_tensor(to, (fb_tensor){fb_map_get(tensors, fb_value_tensor(from, value).id)});
     case FB_INT: return fb_make_int(to, row->integer);
     case FB_STRING: return fb_make_string(to, fb_text(from, row->symbol));
     default: return copy_items(to, from, row, tensors);

@@ -94,7 +94,7 @@ static bool leaves_rows_whole(adopting *a, adapter *one, fb_value recipe, int64_
     fb_recipe_type type, from;
     if (fb_recipe_type_of(base, recipe, &type, NULL) || !type.rank || type.sizes[type.rank - 1] != columns) return false;
     if (fb_value_kind(base, recipe) == FB_TENSOR) {
-        fb_tensor part = fb_value_at(base, recipe)->tensor;
+        fb_tensor part = fb_value_tensor(base, recipe);
         bool is_new = find_part(one, part) == one->part_count;
         if (!is_part(a, one, part) || (is_new && one->part_count == PARTS_MAX)) return false;
         if (is_new) one->parts[one->part_count++] = part;
@@ -176,7 +176,7 @@ static fb_tensor add_part(adopting *a, fb_graph *graph, const adapter *one, size
 
 /* The weight's recipe over the parts' B: what has columns there has ranks here. */
 static fb_value make_rows(fb_graph *graph, const adapter *one, const fb_value *rows, fb_value recipe, int64_t ranks) {
-    if (fb_value_kind(graph, recipe) == FB_TENSOR) return rows[find_part(one, fb_value_at(graph, recipe)->tensor)];
+    if (fb_value_kind(graph, recipe) == FB_TENSOR) return rows[find_part(one, fb_value_tensor(graph, recipe))];
     fb_value parts[PARTS_MAX];
     size_t count = fb_recipe_arg_count(graph, recipe);
     fb_recipe_type type;

@@ -56,8 +56,8 @@ bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) 
     case FB_TRUE: return true;
     case FB_INT: return of_x->integer == of_y->integer;
     case FB_FLOAT: return memcmp(&of_x->real, &of_y->real, sizeof of_x->real) == 0;
-    case FB_NODE: return strcmp(fb_node_name(a, of_x->node), fb_node_name(b, of_y->node)) == 0;
-    case FB_TENSOR: return strcmp(fb_tensor_name(a, of_x->tensor), fb_tensor_name(b, of_y->tensor)) == 0;
+    case FB_NODE: return strcmp(fb_node_name(a, fb_value_node(a, x)), fb_node_name(b, fb_value_node(b, y))) == 0;
+    case FB_TENSOR: return strcmp(fb_tensor_name(a, fb_value_tensor(a, x)), fb_tensor_name(b, fb_value_tensor(b, y))) == 0;
     default: break;
     }
     if (strcmp(fb_text(a, of_x->symbol), fb_text(b, of_y->symbol)) != 0) return false;

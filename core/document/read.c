@@ -209,10 +209,10 @@ static void set_default_requires_grad(fb_reader *reader, fb_work *work) {
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
         for (uint32_t i = 1; i < map->count && fb_work_goes_on(work, 4); i += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[i]);
-            if (value->kind != FB_TENSOR || is_given[value->tensor.id - 1]) continue;
-            fb_tensor_row *tensor = fb_tensor_row_at(graph, value->tensor);
-            tensor->requires_grad = fb_dtype_is_floating((fb_dtype)tensor->dtype);
+            fb_tensor tensor = fb_value_tensor(graph, map->items[i]);
+            if (!tensor.id || is_given[tensor.id - 1]) continue;
+            fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+            row->requires_grad = fb_dtype_is_floating((fb_dtype)row->dtype);
         }
     }
 }

@@ -209,11 +209,11 @@ static bool mark_owned(checker *check, fb_value map, bool *is_whole) {
     const fb_value_row *row = fb_value_at(check->graph, map);
     bool owns = false;
     for (uint32_t i = 1; i < row->count && goes_on(check, 1); i += 2) {
-        const fb_value_row *value = fb_value_at(check->graph, row->items[i]);
-        if (value->kind != FB_TENSOR) continue;
+        fb_tensor tensor = fb_value_tensor(check->graph, row->items[i]);
+        if (!tensor.id) continue;
         owns = true;
-        check->tensor_is_used[value->tensor.id] = true;
-        if (!fb_tensor_at(check->graph, value->tensor)->dtype) *is_whole = false;
+        check->tensor_is_used[tensor.id] = true;
+        if (!fb_tensor_at(check->graph, tensor)->dtype) *is_whole = false;
     }
     return owns;
 }
@@ -223,10 +223,9 @@ static bool own_alike(const fb_graph *graph, fb_value one_map, fb_value other_ma
     const fb_value_row *one = fb_value_at(graph, one_map), *other = fb_value_at(graph, other_map);
     bool are_alike = one->count == other->count;
     for (uint32_t i = 0; are_alike && i < one->count; i += 2) {
-        const fb_value_row *a = fb_value_at(graph, one->items[i + 1]), *b = fb_value_at(graph, other->items[i + 1]);
-        are_alike =
-            one->items[i].id == other->items[i].id && a->kind == b->kind &&
-            (a->kind != FB_TENSOR || fb_tensor_at(graph, a->tensor)->shape.id == fb_tensor_at(graph, b->tensor)->shape.id);
+        fb_tensor a = fb_value_tensor(graph, one->items[i + 1]), b = fb_value_tensor(graph, other->items[i + 1]);
+        are_alike = one->items[i].id == other->items[i].id && !a.id == !b.id &&
+                    (!a.id || fb_tensor_at(graph, a)->shape.id == fb_tensor_at(graph, b)->shape.id);
     }
     return are_alike;
 }

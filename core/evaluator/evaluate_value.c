@@ -11,6 +11,7 @@ static fb_status value_of_items(fb_evaluator *evaluator, const fb_value_row *row
 /* On failure `out` may hold a part; the caller drops it in any case. */
 static fb_status value_of(fb_evaluator *evaluator, fb_value value, fb_object *out) {
     const fb_value_row *row = fb_value_at(evaluator->graph, value);
+    fb_node node = fb_value_node(evaluator->graph, value);
     switch (row->kind) {
     case FB_NONE: return FB_OK;
     case FB_FALSE:
@@ -34,11 +35,11 @@ static fb_status value_of(fb_evaluator *evaluator, fb_value value, fb_object *ou
     case FB_NAMED_TUPLE: return value_of_items(evaluator, row, FB_OBJECT_TUPLE, out);
     case FB_DICT: return value_of_items(evaluator, row, FB_OBJECT_DICT, out);
     case FB_NODE:
-        if (!evaluator->is_known[row->node.id]) {
-            fb_status status = fb_give_value(evaluator, row->node);
+        if (!evaluator->is_known[node.id]) {
+            fb_status status = fb_give_value(evaluator, node);
             if (status) return status;
         }
-        *out = evaluator->values[row->node.id];
+        *out = evaluator->values[node.id];
         fb_object_keep(out);
         return FB_OK;
     default: out->kind = FB_OBJECT_OTHER; return FB_OK;

@@ -30,15 +30,6 @@ static uint32_t add_row(fb_graph *graph, fb_table *table) {
     return id;
 }
 
-static fb_own_value own_value(fb_kind kind, uint32_t id) {
-    const fb_value_row row = {
-        .kind = (uint8_t)kind, .has_nodes = kind == FB_NODE, .has_tensors = kind == FB_TENSOR, .integer = id};
-    fb_own_value own;
-    _Static_assert(sizeof own == sizeof row, "it has no items");
-    memcpy(&own, &row, sizeof own);
-    return own;
-}
-
 /* The node is found by its name from here on, and no longer. There must be room in the index of nested programs. */
 static void name_node(fb_graph *graph, fb_node node, const fb_node_row *row) {
     if (row->program.id == FB_MAIN_PROGRAM.id) symbol_row(graph, row->name)->node = node;
@@ -66,7 +57,6 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     fb_program_row *list = program_row(graph, program);
     fb_node_row *row = fb_node_row_at(graph, node);
     *row = (fb_node_row){
-        .as_value = own_value(FB_NODE, node.id),
         .name = name,
         .program = program,
         .args = FB_VALUE_EMPTY_LIST,
@@ -122,7 +112,6 @@ fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) 
     if (!tensor.id) return tensor;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
     *row = (fb_tensor_row){
-        .as_value = own_value(FB_TENSOR, tensor.id),
         .name = name,
         .shape = FB_VALUE_EMPTY_LIST,
     };

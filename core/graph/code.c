@@ -458,7 +458,7 @@ static void code_value(code_writer *writer, fb_value value) {
     case FB_TRUE: fb_buffer_string(out, "True"); break;
     case FB_INT: fb_buffer_int(out, row->integer); break;
     case FB_FLOAT: fb_repr_float(out, row->real); break;
-    case FB_NODE: fb_buffer_string(out, code_node_name(writer, row->node)); break;
+    case FB_NODE: fb_buffer_string(out, code_node_name(writer, fb_value_node(writer->graph, value))); break;
     case FB_STRING:
     case FB_BIG_INT:
     case FB_DTYPE:

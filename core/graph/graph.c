@@ -261,7 +261,7 @@ fb_tensor fb_module_tensor(const fb_graph *graph, fb_module module, const char *
     const fb_module_row *row = fb_module_at(graph, module);
     fb_value value = fb_map_value(graph, row->parameters, attribute);
     if (!value.id) value = fb_map_value(graph, row->buffers, attribute);
-    return fb_value_kind(graph, value) == FB_TENSOR ? fb_value_at(graph, value)->tensor : (fb_tensor){0};
+    return fb_value_tensor(graph, value);
 }
 
 fb_value fb_module_config(const fb_graph *graph, fb_module module, const char *key) {

@@ -117,8 +117,8 @@ typedef enum fb_kind {
     FB_BIG_INT,       /* beyond 64 bits: .symbol = canonical decimal digits, perhaps with a leading '-' */
     FB_FLOAT,         /* .real; compared bit by bit, so -0.0 is not 0.0 and nan is nan */
     FB_STRING,        /* .symbol */
-    FB_NODE,          /* .node */
-    FB_TENSOR,        /* .tensor; in parameters, buffers and expressions only */
+    FB_NODE,          /* fb_value_node */
+    FB_TENSOR,        /* fb_value_tensor; in parameters, buffers and expressions only */
     FB_DTYPE,         /* .symbol = "float32" (any identifier: torch has more dtypes than fb_dtype) */
     FB_DEVICE,        /* .symbol = "cuda:1" */
     FB_LAYOUT,        /* .symbol */
@@ -148,8 +148,6 @@ typedef struct fb_value_row {
         int64_t integer;
         double real;
         fb_symbol symbol;
-        fb_node node;
-        fb_tensor tensor;
     };
     fb_value items[];
 } fb_value_row;
@@ -218,13 +216,7 @@ typedef struct fb_symbol_row {
     char text[];
 } fb_symbol_row;
 
-/* The value that a node or tensor is, which is a part of its row: an fb_value_row without items. */
-typedef struct fb_own_value {
-    uint64_t words[2];
-} fb_own_value;
-
 typedef struct fb_node_row {
-    fb_own_value as_value; /* the FB_NODE of it: see fb_value_at */
     fb_symbol name;
     fb_symbol target;
     fb_symbol type;           /* annotation; none = absent */
@@ -264,7 +256,6 @@ typedef struct fb_module_row {
 } fb_module_row;
 
 typedef struct fb_tensor_row {
-    fb_own_value as_value; /* the FB_TENSOR of it */
     fb_symbol name;
     fb_symbol digest, blob, data; /* none = absent */
     fb_value shape;               /* FB_LIST of FB_INT, always present */
@@ -329,16 +320,24 @@ static inline const fb_program_row *fb_program_at(const fb_graph *graph, fb_prog
 }
 
 /* Nodes and tensors as values are as many as there are nodes and tensors, and nothing of them has to be looked up: the value of
- * one has its id with a bit set, and its row is part of that row. */
+ * one is its id with a bit set. All nodes have one row, and so have all tensors. */
 #define FB_VALUE_IS_NODE 0x80000000U
 #define FB_VALUE_IS_TENSOR 0x40000000U
+extern const fb_value_row fb_value_row_of_nodes, fb_value_row_of_tensors;
 
 static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value) {
-    const void *row;
-    if (value.id & FB_VALUE_IS_NODE) row = &fb_node_at(graph, (fb_node){value.id & ~FB_VALUE_IS_NODE})->as_value;
-    else if (value.id & FB_VALUE_IS_TENSOR) row = &fb_tensor_at(graph, (fb_tensor){value.id & ~FB_VALUE_IS_TENSOR})->as_value;
-    else row = fb_table_row(&fb_graph_tables_of(graph)->values, value.id, FB_RECORD_UNIT);
-    return row;
+    if (value.id & FB_VALUE_IS_NODE) return &fb_value_row_of_nodes;
+    if (value.id & FB_VALUE_IS_TENSOR) return &fb_value_row_of_tensors;
+    return fb_table_row(&fb_graph_tables_of(graph)->values, value.id, FB_RECORD_UNIT);
+}
+/* The node or tensor that a value is, or none. */
+static inline fb_node fb_value_node(const fb_graph *graph, fb_value value) {
+    (void)graph;
+    return (fb_node){value.id & FB_VALUE_IS_NODE ? value.id & ~FB_VALUE_IS_NODE : 0};
+}
+static inline fb_tensor fb_value_tensor(const fb_graph *graph, fb_value value) {
+    (void)graph;
+    return (fb_tensor){value.id & FB_VALUE_IS_TENSOR ? value.id & ~FB_VALUE_IS_TENSOR : 0};
 }
 static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
     return value.id ? (fb_kind)fb_value_at(graph, value)->kind : (fb_kind)0;
@@ -410,11 +409,6 @@ const char *fb_tensor_dtype_name(const fb_graph *graph, fb_tensor tensor);
 /* Is it only carried, and never read or replaced? So is a tensor that shares memory with others, or among its own elements,
  * without being a view of one of them ("overlaps"), and one of FB_DTYPE_OTHER. */
 bool fb_tensor_is_carried(const fb_graph *graph, fb_tensor tensor);
-/* The node that an argument is, or none. */
-static inline fb_node fb_value_node(const fb_graph *graph, fb_value value) {
-    (void)graph;
-    return (fb_node){value.id & FB_VALUE_IS_NODE ? value.id & ~FB_VALUE_IS_NODE : 0};
-}
 fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index);       /* none when there are fewer */
 fb_value fb_node_kwarg(const fb_graph *graph, fb_node node, const char *name); /* none when absent */
 /* A parameter or buffer of a module: none when absent or null. */

@@ -15,12 +15,12 @@ bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot) 
         while (cursor->index + 1 < map->count) {
             uint32_t i = cursor->index;
             cursor->index += 2;
-            const fb_value_row *value = fb_value_at(graph, map->items[i + 1]);
-            if (value->kind != FB_TENSOR) continue;
+            fb_tensor tensor = fb_value_tensor(graph, map->items[i + 1]);
+            if (!tensor.id) continue;
             *slot = (fb_slot){.module = cursor->module,
                               .is_buffer = cursor->is_buffer,
                               .attribute = fb_value_text(graph, map->items[i]),
-                              .tensor = value->tensor};
+                              .tensor = tensor};
             return true;
         }
         cursor->index = 0;

@@ -189,6 +189,9 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
     return (fb_value){id};
 }
 
+const fb_value_row fb_value_row_of_nodes = {.kind = FB_NODE, .has_nodes = true};
+const fb_value_row fb_value_row_of_tensors = {.kind = FB_TENSOR, .has_tensors = true};
+
 static void note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
     for (uint32_t i = 0; i < row->count; i++) {
         bool is_own = items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR);
@@ -366,7 +369,7 @@ void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)
 fb_value fb_value_substitute(fb_graph *graph, fb_value value, fb_value (*replace)(void *, fb_node), void *context) {
     const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
     if (!row || !row->has_nodes) return value;
-    if (row->kind == FB_NODE) return replace(context, row->node);
+    if (row->kind == FB_NODE) return replace(context, fb_value_node(graph, value));
     fb_value small[SMALL_LIST], *items = row->count <= SMALL_LIST ? small : malloc(row->count * sizeof *items), result = value;
     if (!items) {
         graph->out_of_memory = true;

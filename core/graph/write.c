@@ -156,8 +156,8 @@ static void write_value(const writer *w, fb_value value) {
     case FB_BIG_INT: WRITE_TEXT_FORM(w, "$int", row->symbol); break;
     case FB_FLOAT: write_float(w, row->real); break;
     case FB_STRING: put_symbol(w, row->symbol); break;
-    case FB_NODE: WRITE_TEXT_FORM(w, "$node", fb_node_at(w->graph, row->node)->name); break;
-    case FB_TENSOR: put_symbol(w, fb_tensor_at(w->graph, row->tensor)->name); break;
+    case FB_NODE: WRITE_TEXT_FORM(w, "$node", fb_node_at(w->graph, fb_value_node(w->graph, value))->name); break;
+    case FB_TENSOR: put_symbol(w, fb_tensor_at(w->graph, fb_value_tensor(w->graph, value))->name); break;
     case FB_DTYPE: WRITE_TEXT_FORM(w, "$dtype", row->symbol); break;
     case FB_DEVICE: WRITE_TEXT_FORM(w, "$device", row->symbol); break;
     case FB_LAYOUT: WRITE_TEXT_FORM(w, "$layout", row->symbol); break;
@@ -418,8 +418,8 @@ static bool *find_parameters(const fb_graph *graph) {
     for (fb_module m = fb_first_module(graph); m.id && is_parameter; m = fb_module_at(graph, m)->next) {
         const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
         for (uint32_t i = 1; i < map->count; i += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[i]);
-            if (value->kind == FB_TENSOR) is_parameter[value->tensor.id] = true;
+            fb_tensor tensor = fb_value_tensor(graph, map->items[i]);
+            if (tensor.id) is_parameter[tensor.id] = true;
         }
     }
     return is_parameter;

@@ -77,7 +77,7 @@ static void add_owned(planner *p, fb_module module, fb_value map, bool *is_seen)
         char *name = allocate(p, size);
         if (!name) return;
         snprintf(name, size, "%s%s%s", path, *path ? "." : "", attribute);
-        fb_tensor tensor = fb_value_at(graph, row->items[i + 1])->tensor;
+        fb_tensor tensor = fb_value_tensor(graph, row->items[i + 1]);
         p->owned[p->owned_count++] = (fb_layout_owned){
             .name = name, .attribute = attribute, .module = module, .tensor = tensor, .is_tied = is_seen[tensor.id]};
         is_seen[tensor.id] = true;

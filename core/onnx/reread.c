@@ -168,7 +168,7 @@ static bool same_node(pairing *p, fb_node a, fb_node b) {
 static bool same_value(pairing *p, fb_value a, fb_value b) {
     const fb_value_row *one = fb_value_at(p->graph, a), *other = fb_value_at(p->again, b);
     if (one->kind != other->kind || one->count != other->count) return false;
-    if (one->kind == FB_NODE) return same_node(p, one->node, other->node);
+    if (one->kind == FB_NODE) return same_node(p, fb_value_node(p->graph, a), fb_value_node(p->again, b));
     if (one->has_nodes) {
         for (uint32_t i = 0; i < one->count; i++)
             if (!same_value(p, one->items[i], other->items[i])) return false;

@@ -83,7 +83,7 @@ static bool pair_node(pairing *p, fb_node a, fb_node b) {
 static bool pair_value(pairing *p, fb_value a, fb_value b) {
     const fb_value_row *one = fb_value_at(p->written, a), *other = fb_value_at(p->trained, b);
     if (p->status || one->kind != other->kind || one->count != other->count) return false;
-    if (one->kind == FB_NODE) return pair_node(p, one->node, other->node);
+    if (one->kind == FB_NODE) return pair_node(p, fb_value_node(p->written, a), fb_value_node(p->trained, b));
     for (uint32_t i = 0; one->has_nodes && i < one->count; i++)
         if (!pair_value(p, one->items[i], other->items[i])) return false;
     if (one->has_nodes) return true;

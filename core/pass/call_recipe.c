@@ -411,7 +411,7 @@ static bool reads_integers(const fb_graph *g, fb_node read, integers *out) {
 static fb_tensor read_flat(const fb_graph *g, fb_value recipe) {
     while (recipe.id && fb_recipe_op_of(g, recipe) == FB_RECIPE_RESHAPE) recipe = fb_recipe_arg(g, recipe, 0);
     bool is_tensor = recipe.id && fb_value_kind(g, recipe) == FB_TENSOR;
-    fb_tensor tensor = is_tensor ? fb_value_at(g, recipe)->tensor : (fb_tensor){0};
+    fb_tensor tensor = is_tensor ? fb_value_tensor(g, recipe) : (fb_tensor){0};
     fb_dtype dtype = is_tensor ? (fb_dtype)fb_tensor_at(g, tensor)->dtype : FB_DTYPE_UNKNOWN;
     return dtype == FB_INT64 || dtype == FB_INT32 ? tensor : (fb_tensor){0};
 }

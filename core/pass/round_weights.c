@@ -28,8 +28,8 @@ static void exchange(change *c, fb_module owner, const char *attribute, fb_tenso
 static void exchange_all(change *c, fb_module owner, fb_value map) {
     const fb_value_row *row = fb_value_at(c->graph, map);
     for (uint32_t i = 0; i + 1 < row->count; i += 2) {
-        const fb_value_row *value = fb_value_at(c->graph, row->items[i + 1]);
-        if (value->kind == FB_TENSOR) exchange(c, owner, fb_value_text(c->graph, row->items[i]), value->tensor);
+        fb_tensor tensor = fb_value_tensor(c->graph, row->items[i + 1]);
+        if (tensor.id) exchange(c, owner, fb_value_text(c->graph, row->items[i]), tensor);
     }
 }
 

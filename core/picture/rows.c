@@ -260,8 +260,8 @@ static void note_edit(changes *c, const fb_edit *edit) {
 static bool owns_changed(const changes *c, fb_value tensors) {
     const fb_value_row *map = fb_value_at(c->rows->graph, tensors);
     for (uint32_t i = 1; i < map->count; i += 2) {
-        const fb_value_row *value = fb_value_at(c->rows->graph, map->items[i]);
-        if (value->kind == FB_TENSOR && c->tensors[value->tensor.id]) return true;
+        fb_tensor tensor = fb_value_tensor(c->rows->graph, map->items[i]);
+        if (tensor.id && c->tensors[tensor.id]) return true;
     }
     return false;
 }

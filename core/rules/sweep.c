@@ -238,7 +238,7 @@ static bool fits_term(fitting *f, const fb_rule_term *term, fb_value value) {
     case FB_TERM_VARIABLE: return binds(f, term->variable, value);
     case FB_TERM_LITERAL:
         return !row->has_nodes && fb_rule_same_value(f->rule->given, fb_rule_literal(f->rule, term->literal), f->graph, value);
-    case FB_TERM_CALL: return row->kind == FB_NODE && fits_call(f, term->call, row->node);
+    case FB_TERM_CALL: return row->kind == FB_NODE && fits_call(f, term->call, fb_value_node(f->graph, value));
     default: break;
     }
     bool fits = row->kind == term->sequence && row->count == term->count;

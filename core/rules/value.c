@@ -51,7 +51,7 @@ fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, 
     case FB_TRUE: return FB_VALUE_TRUE;
     case FB_INT: return fb_make_int(to, row->integer);
     case FB_FLOAT: return fb_make_float(to, row->real);
-    case FB_NODE: return fb_make_node(to, (fb_node){fb_map_get(nodes, row->node.id)});
+    case FB_NODE: return fb_make_node(to, (fb_node){fb_map_get(nodes, fb_value_node(from, value).id)});
     case FB_ENUM:
     case FB_COMPLEX:
     case FB_SLICE:

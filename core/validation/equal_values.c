@@ -121,8 +121,8 @@ static void put_value(numbering *n, side *s, fb_value value, fb_buffer *to) {
     put(to, row->kind);
     put(to, row->count);
     switch ((fb_kind)row->kind) {
-    case FB_NODE: put(to, s->of_node[row->node.id]); break;
-    case FB_TENSOR: put_tensor(n, s, row->tensor, to); break;
+    case FB_NODE: put(to, s->of_node[fb_value_node(s->graph, value).id]); break;
+    case FB_TENSOR: put_tensor(n, s, fb_value_tensor(s->graph, value), to); break;
     case FB_INT: put(to, row->integer); break;
     case FB_FLOAT: fb_buffer_append(to, &row->real, sizeof row->real); break;
     default: {

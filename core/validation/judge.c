@@ -259,7 +259,8 @@ static void write_output(const fb_graph *graph, fb_value value, int depth, writt
     fb_buffer_append(&out->nesting, &row->kind, sizeof row->kind);
     fb_buffer_append(&out->nesting, &row->count, sizeof row->count);
     out->is_nested |= has_items && (depth || row->kind == FB_DICT);
-    if (row->kind == FB_NODE) fb_buffer_append(&out->nodes, &row->node, sizeof row->node);
+    fb_node node = fb_value_node(graph, value);
+    if (node.id) fb_buffer_append(&out->nodes, &node, sizeof node);
     for (uint32_t i = 0; has_items && i < row->count; i++) {
         bool is_key = row->kind == FB_DICT && i % 2 == 0;
         const fb_value_row *key = fb_value_at(graph, row->items[i]);

@@ -145,7 +145,7 @@ static bool match_values(const fb_regions *r, fb_value a, fb_value b, bool (*vis
     const fb_value_row *x = fb_value_at(r->before, a), *y = fb_value_at(r->after, b);
     if (x->kind != y->kind || x->count != y->count) return false;
     switch ((fb_kind)x->kind) {
-    case FB_NODE: return !visit || visit(context, x->node, y->node);
+    case FB_NODE: return !visit || visit(context, fb_value_node(r->before, a), fb_value_node(r->after, b));
     case FB_INT: return x->integer == y->integer;
     case FB_FLOAT: return memcmp(&x->real, &y->real, sizeof x->real) == 0;
     case FB_NONE:

@@ -93,8 +93,8 @@ static void put_value(description *d, fb_value value) {
     put(d, row->kind);
     put(d, row->count);
     switch ((fb_kind)row->kind) {
-    case FB_NODE: put_node(d, row->node); break;
-    case FB_TENSOR: put_item(d, TENSOR, row->tensor.id); break;
+    case FB_NODE: put_node(d, fb_value_node(d->graph, value)); break;
+    case FB_TENSOR: put_item(d, TENSOR, fb_value_tensor(d->graph, value).id); break;
     case FB_INT: put(d, row->integer); break;
     case FB_FLOAT: put_real(d, row->real); break;
     default: {

@@ -118,7 +118,7 @@ static fb_tensor with_same_bytes(const fb_graph *graph, fb_tensor tensor) {
         if (row->digest.id) break;
         while (fb_recipe_op_of(graph, from) == FB_RECIPE_RESHAPE) from = fb_recipe_arg(graph, from, 0);
         if (fb_value_kind(graph, from) != FB_TENSOR) break;
-        tensor = fb_value_at(graph, from)->tensor;
+        tensor = fb_value_tensor(graph, from);
     }
     return tensor;
 }

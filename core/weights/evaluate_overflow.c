@@ -84,13 +84,13 @@ bool fb_evaluation_check_finite(fb_evaluation *e, const unsigned char *bytes, si
         e->refuses_overflow = false;
         return !e->status;
     }
-    const fb_value_row *row = fb_value_at(e->graph, e->expression);
+    fb_tensor tensor = fb_value_tensor(e->graph, e->expression);
     if (!e->status)
         fb_evaluation_fail(
             e, FB_CONFLICT, FB_TENSOR_OVERFLOWS,
             "%.200s, which passes made of finite numbers, has some that are infinite or nan in %s; run the passes "
             "on the graph with these weights bound, and they leave it as it was",
-            row->kind == FB_TENSOR ? fb_tensor_name(e->graph, row->tensor) : "a tensor", fb_dtype_name(e->dtype));
+            tensor.id ? fb_tensor_name(e->graph, tensor) : "a tensor", fb_dtype_name(e->dtype));
     return false;
 }
 

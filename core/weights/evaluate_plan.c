@@ -215,7 +215,7 @@ static fb_term *plan_absmax(planner *p, fb_value expression, const fb_term *arg)
 static fb_term *plan_index_select(planner *p, fb_value expression, const fb_term **args) {
     int64_t sizes[FB_RECIPE_MAX_RANK];
     int axis = (int)fb_recipe_int(p->e->graph, expression, "axis");
-    fb_tensor index = fb_value_at(p->e->graph, fb_recipe_arg(p->e->graph, expression, 1))->tensor;
+    fb_tensor index = fb_value_tensor(p->e->graph, fb_recipe_arg(p->e->graph, expression, 1));
     if (args[1]->kind != FB_TERM_BYTES)
         args[1] = fb_evaluation_keep(p->e, args[1], (fb_dtype)fb_tensor_at(p->e->graph, index)->dtype);
     if (!args[1] || !(args[0] = repeated(p, args[0]))) return NULL;
@@ -272,8 +272,8 @@ static fb_term *plan_tensor(planner *p, fb_tensor tensor) {
 
 /* The expression's type has been checked; so its depth is bounded. */
 static fb_term *plan_value(planner *p, fb_value expression) {
-    const fb_value_row *row = fb_value_at(p->e->graph, expression);
-    if (row->kind == FB_TENSOR) return plan_tensor(p, row->tensor);
+    fb_tensor tensor = fb_value_tensor(p->e->graph, expression);
+    if (tensor.id) return plan_tensor(p, tensor);
     fb_recipe_op op = fb_recipe_op_of(p->e->graph, expression);
     size_t count = fb_recipe_arg_count(p->e->graph, expression);
     const fb_term **args = take(p, count * sizeof *args);
@@ -369,10 +369,10 @@ static void visit_inputs(void *context, fb_tensor tensor) {
 }
 
 static void list_inputs(planner *p, fb_value expression) {
-    const fb_value_row *row = fb_value_at(p->e->graph, expression);
+    fb_tensor tensor = fb_value_tensor(p->e->graph, expression);
     visiting v = {.p = p};
-    if (row->kind == FB_TENSOR && !fb_tensor_at(p->e->graph, row->tensor)->recipe.id) {
-        list_tensor(p, row->tensor); /* not worth a walk */
+    if (tensor.id && !fb_tensor_at(p->e->graph, tensor)->recipe.id) {
+        list_tensor(p, tensor); /* not worth a walk */
         return;
     }
     if (fb_inputs_begin(&v.walk, p->e->graph)) fb_value_visit_tensors(p->e->graph, expression, visit_inputs, &v);
@@ -396,8 +396,8 @@ static void plan_all(planner *p, fb_value expression) {
         known_at(p, i)->term = term;
     }
     if (e->status) return;
-    const fb_value_row *row = fb_value_at(e->graph, expression);
-    if (row->kind == FB_TENSOR) e->root = known_at(p, fb_map_get(&p->index, row->tensor.id) - 1)->term;
+    fb_tensor whole = fb_value_tensor(e->graph, expression);
+    if (whole.id) e->root = known_at(p, fb_map_get(&p->index, whole.id) - 1)->term;
     else e->root = plan_recipe(p, expression, dtype, &type);
     e->dtype = dtype;
 }

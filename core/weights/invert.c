@@ -75,8 +75,8 @@ static const int64_t *offsets_of(inverter *in, fb_value concat) {
 static int64_t extent(inverter *in, fb_value expression, int64_t dim) {
     const fb_graph *g = in->graph;
     for (;;) {
-        const fb_value_row *row = fb_value_at(g, expression);
-        if (row->kind == FB_TENSOR) return fb_shape_size(g, fb_tensor_at(g, row->tensor)->shape, (int)dim);
+        fb_tensor tensor = fb_value_tensor(g, expression);
+        if (tensor.id) return fb_shape_size(g, fb_tensor_at(g, tensor)->shape, (int)dim);
         switch (fb_recipe_op_of(g, expression)) {
         case FB_RECIPE_CONCAT:
             if (fb_recipe_int(g, expression, "axis") == dim) {
@@ -103,8 +103,8 @@ static int64_t extent(inverter *in, fb_value expression, int64_t dim) {
 static int rank_of(inverter *in, fb_value expression) {
     const fb_graph *g = in->graph;
     for (;;) {
-        const fb_value_row *row = fb_value_at(g, expression);
-        if (row->kind == FB_TENSOR) return fb_shape_rank(g, fb_tensor_at(g, row->tensor)->shape);
+        fb_tensor tensor = fb_value_tensor(g, expression);
+        if (tensor.id) return fb_shape_rank(g, fb_tensor_at(g, tensor)->shape);
         fb_recipe_op op = fb_recipe_op_of(g, expression);
         if (op == FB_RECIPE_RESHAPE || op == FB_RECIPE_FULL) return fb_shape_rank(g, fb_recipe_value(g, expression, "shape"));
         if (!op || !fb_recipe_facts_of(op)->is_movement) {
@@ -275,10 +275,10 @@ static void follow_reshape(inverter *in, place *p) {
 /* One step from the expression towards its sources; false when the place has come to its end. */
 static bool follow(inverter *in, place *p) {
     const fb_graph *g = in->graph;
-    const fb_value_row *row = fb_value_at(g, p->expression);
-    if (row->kind == FB_TENSOR) {
-        fb_value recipe = fb_tensor_at(g, row->tensor)->recipe;
-        if (!recipe.id) append_piece(in, p, row->tensor, (fb_value){0});
+    fb_tensor tensor = fb_value_tensor(g, p->expression);
+    if (tensor.id) {
+        fb_value recipe = fb_tensor_at(g, tensor)->recipe;
+        if (!recipe.id) append_piece(in, p, tensor, (fb_value){0});
         p->expression = recipe;
         return recipe.id != 0;
     }

@@ -336,7 +336,7 @@ static fb_status type_of_tensor(const checker *c, fb_tensor tensor, const frame 
 
 static fb_status type_of(const checker *c, fb_value expression, const frame *at, fb_recipe_type *type) {
     const fb_value_row *row = fb_value_at(c->graph, expression);
-    if (row->kind == FB_TENSOR) return type_of_tensor(c, row->tensor, at, type);
+    if (row->kind == FB_TENSOR) return type_of_tensor(c, fb_value_tensor(c->graph, expression), at, type);
     if (row->kind != FB_EXPRESSION) return bad(c, at, NULL, "neither a tensor's name nor an expression");
     fb_recipe_op op = fb_recipe_op_of(c->graph, expression);
     if (!op) return bad(c, at, "op", "unknown operation %s", fb_text(c->graph, row->symbol));

@@ -210,11 +210,10 @@ static void write_tensors(const fb_graph *graph, fb_module m, const char *attrib
     for (size_t i = 0; i < 2; i++) {
         const fb_value_row *map = fb_value_at(graph, maps[i]);
         for (uint32_t j = 0; j + 1 < map->count; j += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[j + 1]);
-            if (value->kind != FB_TENSOR || (attribute && strcmp(fb_value_text(graph, map->items[j]), attribute) != 0))
-                continue;
+            fb_tensor tensor = fb_value_tensor(graph, map->items[j + 1]);
+            if (!tensor.id || (attribute && strcmp(fb_value_text(graph, map->items[j]), attribute) != 0)) continue;
             fb_put_comma(out);
-            fb_tensor_write(graph, value->tensor, out);
+            fb_tensor_write(graph, tensor, out);
         }
     }
 }

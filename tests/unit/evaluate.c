@@ -40,7 +40,7 @@ static int64_t int_of(const machine *m, fb_value members, const char *key) {
 static value recipe_of(machine *m, fb_value expression) {
     const fb_graph *g = m->graph;
     const fb_value_row *row = fb_value_at(g, expression);
-    if (row->kind == FB_TENSOR) return machine_tensor(m, row->tensor);
+    if (row->kind == FB_TENSOR) return machine_tensor(m, fb_value_tensor(g, expression));
     const char *op = fb_text(g, row->symbol);
     fb_value list = row->items[0], members = row->items[1];
     size_t count = fb_value_at(g, list)->count;
@@ -137,7 +137,7 @@ static value value_of(machine *m, fb_value given) {
     const fb_value_row *row = fb_value_at(g, given);
     value result = {0};
     switch ((fb_kind)row->kind) {
-    case FB_NODE: return m->nodes[row->node.id];
+    case FB_NODE: return m->nodes[fb_value_node(g, given).id];
     case FB_NONE: return (value){.kind = V_NONE};
     case FB_FALSE: return (value){.kind = V_BOOL, .is_int = true};
     case FB_TRUE: return (value){.kind = V_BOOL, .is_int = true, .number = 1};

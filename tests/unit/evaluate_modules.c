@@ -117,8 +117,8 @@ static double sum_of_parameters(machine *m, const fb_module_row *row, bool is_wr
     const fb_value_row *parameters = fb_value_at(m->graph, row->parameters);
     double sum = 0;
     for (uint32_t i = 0; i + 1 < parameters->count; i += 2) {
-        const fb_value_row *entry = fb_value_at(m->graph, parameters->items[i + 1]);
-        value tensor = entry->kind == FB_TENSOR ? machine_tensor(m, entry->tensor) : (value){0};
+        fb_tensor owned = fb_value_tensor(m->graph, parameters->items[i + 1]);
+        value tensor = owned.id ? machine_tensor(m, owned) : (value){0};
         int64_t count = tensor.kind == V_TENSOR ? element_count(&tensor) : 0;
         for (int64_t k = 0; k < count; k++) {
             sum += *element(&tensor, k) * (double)(k + 1);

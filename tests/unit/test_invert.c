@@ -186,8 +186,7 @@ static bool is_owned(const fb_graph *graph, fb_tensor tensor) {
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
         for (uint32_t i = 1; i < map->count; i += 2) {
-            const fb_value_row *owned = fb_value_at(graph, map->items[i]);
-            if (owned->kind == FB_TENSOR && owned->tensor.id == tensor.id) return true;
+            if (fb_value_tensor(graph, map->items[i]).id == tensor.id) return true;
         }
     }
     return false;
