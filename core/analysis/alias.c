@@ -293,7 +293,7 @@ static void add_owner(builder *b, fb_module module, bool is_out_of_sight, bool i
             uint32_t element = element_of_tensor(b->alias, tensor);
             if (is_out_of_sight) unite(b->alias, element, world(b->alias));
             if (is_read) unite_attribute(b, module, fb_value_at(graph, map->items[k - 1])->symbol, element);
-            touch_sources(b, value->tensor);
+            touch_sources(b, tensor);
         }
     }
 }

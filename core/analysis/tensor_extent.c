@@ -8,7 +8,7 @@ static fb_tensor first_source(const fb_graph *g, fb_tensor tensor) {
     fb_value part = fb_tensor_at(g, tensor)->recipe;
     for (int steps = 64; part.id && steps > 0; steps--) {
         const fb_value_row *row = fb_value_at(g, part);
-        if (row->kind == FB_TENSOR) found = row->tensor, part = fb_tensor_at(g, found)->recipe;
+        if (row->kind == FB_TENSOR) found = fb_value_tensor(g, part), part = fb_tensor_at(g, found)->recipe;
         else part = fb_value_item(g, row->items[0], 0);
     }
     return fb_tensor_at(g, found)->recipe.id ? tensor : found;

@@ -30,16 +30,23 @@ static uint32_t add_row(fb_graph *graph, fb_table *table) {
     return id;
 }
 
-/* The node is found by its name from here on, and no longer. There must be room in the index of nested programs. */
-static void name_node(fb_graph *graph, fb_node node, const fb_node_row *row) {
-    if (row->program.id == FB_MAIN_PROGRAM.id) symbol_row(graph, row->name)->node = node;
-    else fb_index_add(&graph->nested_index, name_hash(graph, row->program, row->name), node.id);
+/* The same of a row that is found by its name from here on. */
+static uint32_t add_named(fb_graph *graph, fb_table *table, fb_symbol name, fb_named_kind kind) {
+    uint32_t id = add_row(graph, table);
+    if (!id || fb_graph_set_named(graph, name, kind, id)) return id;
+    fb_table_truncate(table, id);
+    return 0;
+}
+
+/* The node of a nested program is found by its name from here on. There must be room in the index. */
+static void name_nested(fb_graph *graph, fb_node node, const fb_node_row *row) {
+    fb_index_add(&graph->nested_index, name_hash(graph, row->program, row->name), node.id);
 }
 
 static void unname_node(fb_graph *graph, fb_node node, const fb_node_row *row) {
     if (row->program.id != FB_MAIN_PROGRAM.id)
         fb_index_remove(&graph->nested_index, name_hash(graph, row->program, row->name), node.id);
-    else if (symbol_row(graph, row->name)->node.id == node.id) symbol_row(graph, row->name)->node = (fb_node){0};
+    else if (fb_named(graph, row->name, FB_NAMED_NODE) == node.id) fb_graph_set_named(graph, row->name, FB_NAMED_NODE, 0);
 }
 
 fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
@@ -49,9 +56,10 @@ fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
 }
 
 fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, fb_node before) {
+    bool is_main = program.id == FB_MAIN_PROGRAM.id;
     fb_node node = {0};
-    if (program.id == FB_MAIN_PROGRAM.id || fb_index_reserve(&graph->nested_index, 1))
-        node.id = add_row(graph, &graph->tables.nodes);
+    if (is_main) node.id = add_named(graph, &graph->tables.nodes, name, FB_NAMED_NODE);
+    else if (fb_index_reserve(&graph->nested_index, 1)) node.id = add_row(graph, &graph->tables.nodes);
     else graph->out_of_memory = true;
     if (!node.id) return node;
     fb_program_row *list = program_row(graph, program);
@@ -69,7 +77,7 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     if (before.id) fb_node_row_at(graph, before)->previous = node;
     else list->last = node;
     list->node_count++;
-    name_node(graph, node, row);
+    if (!is_main) name_nested(graph, node, row);
     return node;
 }
 
@@ -96,19 +104,18 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     } while (0)
 
 fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) {
-    fb_module module = {add_row(graph, &graph->tables.modules)};
+    fb_module module = {add_named(graph, &graph->tables.modules, path, FB_NAMED_MODULE)};
     if (!module.id) return module;
     fb_module_row *row = fb_module_row_at(graph, module);
     *row = (fb_module_row){
         .path = path, .config = FB_VALUE_EMPTY_MAP, .parameters = FB_VALUE_EMPTY_MAP, .buffers = FB_VALUE_EMPTY_MAP};
     LINK_AFTER(row, module, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count++;
-    symbol_row(graph, path)->module = module;
     return module;
 }
 
 fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) {
-    fb_tensor tensor = {add_row(graph, &graph->tables.tensors)};
+    fb_tensor tensor = {add_named(graph, &graph->tables.tensors, name, FB_NAMED_TENSOR)};
     if (!tensor.id) return tensor;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
     *row = (fb_tensor_row){
@@ -117,7 +124,6 @@ fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) 
     };
     LINK_AFTER(row, tensor, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count++;
-    symbol_row(graph, name)->tensor = tensor;
     return tensor;
 }
 
@@ -222,7 +228,7 @@ void fb_graph_erase_module(fb_graph *graph, fb_module module) {
     UNLINK(row, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count--;
     row->is_erased = true;
-    symbol_row(graph, row->path)->module = (fb_module){0};
+    fb_graph_set_named(graph, row->path, FB_NAMED_MODULE, 0);
 }
 
 void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
@@ -230,21 +236,20 @@ void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
     UNLINK(row, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count--;
     row->is_erased = true;
-    symbol_row(graph, row->name)->tensor = (fb_tensor){0};
+    fb_graph_set_named(graph, row->name, FB_NAMED_TENSOR, 0);
 }
 
 /* ---- what a target means ----------------------------------------------------------------------------------------------- */
 
-static uint16_t op_of_function(fb_graph *graph, fb_symbol target) {
-    fb_symbol_row *row = symbol_row(graph, target);
-    if (!row->op_of_function) row->op_of_function = (uint16_t)(1 + fb_op_of_function(row->text, row->length));
-    return (uint16_t)(row->op_of_function - 1);
-}
+enum { OF_FUNCTION, OF_METHOD, OF_MODULE };
 
-static uint16_t op_of_method(fb_graph *graph, fb_symbol target) {
-    fb_symbol_row *row = symbol_row(graph, target);
-    if (!row->op_of_method) row->op_of_method = (uint16_t)(1 + fb_op_of_method(row->text, row->length));
-    return (uint16_t)(row->op_of_method - 1);
+/* The operator that a text names, which is asked for once for each text. */
+static uint16_t op_of(fb_graph *graph, fb_symbol text, unsigned kind) {
+    static fb_op (*const find[])(const char *, size_t) = {fb_op_of_function, fb_op_of_method, fb_op_of_module};
+    fb_names_row *row = fb_graph_names_of(graph, text);
+    uint16_t unknown = 0, *op = row ? &row->ops[kind] : &unknown;
+    if (!*op) *op = (uint16_t)(1 + find[kind](fb_text(graph, text), fb_text_length(graph, text)));
+    return (uint16_t)(*op - 1);
 }
 
 /* The module at `length` bytes of the target relative to the program's owner. */
@@ -281,8 +286,8 @@ void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_sym
     row->attribute = (fb_symbol){0};
     const char *text = fb_text(graph, target);
     size_t length = fb_text_length(graph, target);
-    if (opcode == FB_CALL_FUNCTION) row->op = op_of_function(graph, target);
-    if (opcode == FB_CALL_METHOD) row->op = op_of_method(graph, target);
+    if (opcode == FB_CALL_FUNCTION) row->op = op_of(graph, target, OF_FUNCTION);
+    if (opcode == FB_CALL_METHOD) row->op = op_of(graph, target, OF_METHOD);
     if (opcode == FB_CALL_MODULE) row->module = find_relative(graph, row->program, target, length);
     if (opcode != FB_GET_ATTR) return;
 
@@ -298,11 +303,9 @@ void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_sym
 }
 
 void fb_graph_set_module_type(fb_graph *graph, fb_module module, fb_symbol type) {
-    fb_symbol_row *symbol = symbol_row(graph, type);
-    if (!symbol->op_of_module) symbol->op_of_module = (uint16_t)(1 + fb_op_of_module(symbol->text, symbol->length));
     fb_module_row *row = fb_module_row_at(graph, module);
     row->type = type;
-    row->op = (uint16_t)(symbol->op_of_module - 1);
+    row->op = op_of(graph, type, OF_MODULE);
 }
 
 void fb_graph_resolve(fb_graph *graph, fb_work *work) {
@@ -354,9 +357,9 @@ bool fb_graph_find_tensors(fb_graph *graph, fb_work *work) {
         for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
             fb_value_row *map = fb_table_row(&graph->tables.values, maps[i].id, FB_RECORD_UNIT);
             for (uint32_t j = 1; j < map->count && fb_work_goes_on(work, 4); j += 2) {
-                if (!(map->items[j].id & FB_VALUE_IS_TENSOR)) continue;
-                map->items[j] =
-                    fb_make_tensor(graph, symbol_row(graph, (fb_symbol){map->items[j].id & ~FB_VALUE_IS_TENSOR})->tensor);
+                fb_symbol name = {fb_value_tensor(graph, map->items[j]).id};
+                if (!name.id) continue;
+                map->items[j] = fb_make_tensor(graph, fb_graph_tensor_named(graph, name));
                 if (!map->items[j].id) return false;
             }
         }
@@ -366,11 +369,11 @@ bool fb_graph_find_tensors(fb_graph *graph, fb_work *work) {
 
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next)
-        symbol_row(graph, fb_tensor_at(graph, t)->name)->tensor = (fb_tensor){0};
+        fb_graph_set_named(graph, fb_tensor_at(graph, t)->name, FB_NAMED_TENSOR, 0);
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next) {
         fb_tensor_row *row = fb_tensor_row_at(graph, t);
         if (names[t.id].id) row->name = names[t.id];
-        symbol_row(graph, row->name)->tensor = t;
+        fb_graph_set_named(graph, row->name, FB_NAMED_TENSOR, t.id);
     }
 }
 
@@ -383,11 +386,11 @@ fb_graph_mark fb_graph_mark_now(const fb_graph *graph) {
 static void forget_names(fb_graph *graph) {
     fb_index_clear(&graph->nested_index);
     for (uint32_t id = 1; id < fb_node_limit(graph); id++)
-        symbol_row(graph, fb_node_at(graph, (fb_node){id})->name)->node = (fb_node){0};
+        fb_graph_set_named(graph, fb_node_at(graph, (fb_node){id})->name, FB_NAMED_NODE, 0);
     for (uint32_t id = 1; id < fb_module_limit(graph); id++)
-        symbol_row(graph, fb_module_at(graph, (fb_module){id})->path)->module = (fb_module){0};
+        fb_graph_set_named(graph, fb_module_at(graph, (fb_module){id})->path, FB_NAMED_MODULE, 0);
     for (uint32_t id = 1; id < fb_tensor_limit(graph); id++)
-        symbol_row(graph, fb_tensor_at(graph, (fb_tensor){id})->name)->tensor = (fb_tensor){0};
+        fb_graph_set_named(graph, fb_tensor_at(graph, (fb_tensor){id})->name, FB_NAMED_TENSOR, 0);
 }
 
 static void restore_nodes(fb_graph *graph) {
@@ -405,7 +408,8 @@ static void restore_nodes(fb_graph *graph) {
         if (!row->previous.id) list->first = (fb_node){id};
         if (!row->next.id) list->last = (fb_node){id};
         list->node_count++;
-        name_node(graph, (fb_node){id}, row);
+        if (row->program.id != FB_MAIN_PROGRAM.id) name_nested(graph, (fb_node){id}, row);
+        else fb_graph_set_named(graph, row->name, FB_NAMED_NODE, id);
     }
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
         for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_next_node(graph, n)) link_inputs(graph, n);
@@ -428,7 +432,7 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_module = (fb_module){id};
         if (!row->next.id) graph->last_module = (fb_module){id};
         graph->module_count++;
-        symbol_row(graph, row->path)->module = (fb_module){id};
+        fb_graph_set_named(graph, row->path, FB_NAMED_MODULE, id);
     }
 
     graph->first_tensor = graph->last_tensor = (fb_tensor){0};
@@ -439,7 +443,7 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_tensor = (fb_tensor){id};
         if (!row->next.id) graph->last_tensor = (fb_tensor){id};
         graph->tensor_count++;
-        symbol_row(graph, row->name)->tensor = (fb_tensor){id};
+        fb_graph_set_named(graph, row->name, FB_NAMED_TENSOR, id);
     }
     graph->out_of_memory = false;
 }
@@ -449,6 +453,7 @@ fb_graph *fb_graph_new(void) {
     if (!graph) return NULL;
     graph->seed = fb_hash(&graph, sizeof graph, 0);
     graph->tables.symbols.row_size = graph->tables.values.row_size = FB_RECORD_UNIT;
+    graph->tables.names.row_size = sizeof(fb_names_row);
     graph->tables.nodes.row_size = sizeof(fb_node_row);
     graph->tables.modules.row_size = sizeof(fb_module_row);
     graph->tables.tensors.row_size = sizeof(fb_tensor_row);

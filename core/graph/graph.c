@@ -24,7 +24,7 @@ fb_opcode fb_opcode_find(const char *name) {
 
 static fb_table *table_at(fb_graph *graph, size_t index) {
     fb_graph_tables *t = &graph->tables;
-    fb_table *tables[] = {&t->symbols, &t->values, &t->nodes, &t->modules, &t->tensors, &t->programs, &t->edges};
+    fb_table *tables[] = {&t->symbols, &t->names, &t->values, &t->nodes, &t->modules, &t->tensors, &t->programs, &t->edges};
     return index < sizeof tables / sizeof *tables ? tables[index] : NULL;
 }
 
@@ -141,7 +141,7 @@ uint32_t fb_symbol_limit(const fb_graph *graph) {
 }
 
 fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name) {
-    if (program.id == FB_MAIN_PROGRAM.id) return fb_symbol_at(graph, name)->node;
+    if (program.id == FB_MAIN_PROGRAM.id) return (fb_node){fb_named(graph, name, FB_NAMED_NODE)};
     uint32_t hash = name_hash(graph, program, name), step = 0, id;
     while ((id = fb_index_next(&graph->nested_index, hash, &step))) {
         const fb_node_row *row = fb_node_at(graph, (fb_node){id});
@@ -151,11 +151,11 @@ fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol
 }
 
 fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path) {
-    return fb_symbol_at(graph, path)->module;
+    return (fb_module){fb_named(graph, path, FB_NAMED_MODULE)};
 }
 
 fb_tensor fb_graph_tensor_named(const fb_graph *graph, fb_symbol name) {
-    return fb_symbol_at(graph, name)->tensor;
+    return (fb_tensor){fb_named(graph, name, FB_NAMED_TENSOR)};
 }
 
 fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name) {

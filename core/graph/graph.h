@@ -205,16 +205,26 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
-/* A symbol, with the things of that name: a search by name has just found the symbol. */
+/* A symbol, with the thing of that name: a search by name has just found the symbol. Most names have one thing. */
 typedef struct fb_symbol_row {
     uint32_t length;
-    fb_value as_string; /* the FB_STRING of it; none = not asked for yet */
-    fb_node node;       /* of the main program */
-    fb_module module;
-    fb_tensor tensor;
-    uint16_t op_of_function, op_of_method, op_of_module; /* answers of core/operators/op.h, plus one; 0 = not asked for yet */
+    uint32_t named; /* an fb_named_kind in the upper two bits, and the id of its row; 0 = nothing has that name */
     char text[];
 } fb_symbol_row;
+
+typedef enum fb_named_kind {
+    FB_NAMED_NODE, /* of the main program */
+    FB_NAMED_MODULE,
+    FB_NAMED_TENSOR,
+    FB_NAMED_SEVERAL,
+} fb_named_kind;
+
+/* Several things of one name, and facts of a text. */
+typedef struct fb_names_row {
+    uint32_t ids[FB_NAMED_SEVERAL]; /* by kind; 0 = none */
+    fb_value as_string;             /* the FB_STRING of it; none = not asked for yet */
+    uint16_t ops[3];                /* of a function, method and module type of that name, plus one; 0 = not asked for yet */
+} fb_names_row;
 
 typedef struct fb_node_row {
     fb_symbol name;
@@ -280,7 +290,7 @@ typedef struct fb_program_row {
 
 /* A graph begins with its tables, so that reading a row needs no call; its other fields are in internal.h. */
 typedef struct fb_graph_tables {
-    fb_table symbols, values, nodes, modules, tensors, programs, edges;
+    fb_table symbols, names, values, nodes, modules, tensors, programs, edges;
 } fb_graph_tables;
 
 static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
@@ -290,6 +300,13 @@ static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
 bool fb_value_has_text(const fb_graph *graph, fb_value list, const char *text);
 static inline const fb_symbol_row *fb_symbol_at(const fb_graph *graph, fb_symbol symbol) {
     return fb_table_row(&fb_graph_tables_of(graph)->symbols, symbol.id, FB_RECORD_UNIT);
+}
+/* The node, module or tensor of that name: the id of its row, or 0. */
+static inline uint32_t fb_named(const fb_graph *graph, fb_symbol name, fb_named_kind kind) {
+    uint32_t named = fb_symbol_at(graph, name)->named, id = named & (FB_TABLE_MOST - 1);
+    if (named >> 30 == kind) return id;
+    if (named >> 30 != FB_NAMED_SEVERAL) return 0;
+    return ((const fb_names_row *)fb_table_row(&fb_graph_tables_of(graph)->names, id, sizeof(fb_names_row)))->ids[kind];
 }
 static inline const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
     return symbol.id ? fb_symbol_at(graph, symbol)->text : "";

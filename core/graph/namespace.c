@@ -84,7 +84,7 @@ static uint32_t find(const fb_namespace *names, const char *text, size_t length,
 
 static bool is_in_graph(const fb_namespace *names, const char *text, size_t length) {
     fb_symbol name = names->graph ? fb_symbol_find(names->graph, text, length) : (fb_symbol){0};
-    return name.id && fb_symbol_at(names->graph, name)->node.id;
+    return name.id && fb_named(names->graph, name, FB_NAMED_NODE);
 }
 
 static bool is_word_character(char c) {

@@ -41,9 +41,7 @@ fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     if (!fb_index_reserve(&graph->symbol_index, 1)) return fail_symbol(graph);
     fb_symbol symbol = find_symbol(graph, hash, bytes, length, &step);
     if (symbol.id) return symbol;
-    size_t size = offsetof(fb_symbol_row, text) + length + 1;
-    if (size < sizeof(fb_symbol_row)) size = sizeof(fb_symbol_row);
-    symbol.id = length < UINT32_MAX ? add_record(&graph->tables.symbols, size) : 0;
+    symbol.id = length < UINT32_MAX ? add_record(&graph->tables.symbols, sizeof(fb_symbol_row) + length + 1) : 0;
     if (!symbol.id) return fail_symbol(graph);
     fb_symbol_row *row = symbol_row(graph, symbol);
     *row = (fb_symbol_row){.length = (uint32_t)length};
@@ -51,6 +49,34 @@ fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     row->text[length] = '\0';
     fb_index_add_here(&graph->symbol_index, hash, symbol.id, step);
     return symbol;
+}
+
+fb_names_row *fb_graph_names_of(fb_graph *graph, fb_symbol name) {
+    fb_symbol_row *row = symbol_row(graph, name);
+    uint32_t id = row->named & (FB_TABLE_MOST - 1), kind = row->named >> 30;
+    if (kind == FB_NAMED_SEVERAL) return fb_table_at(&graph->tables.names, id);
+    uint32_t added = fb_table_add(&graph->tables.names);
+    if (!added) {
+        graph->out_of_memory = true;
+        return NULL;
+    }
+    fb_names_row *several = fb_table_at(&graph->tables.names, added);
+    *several = (fb_names_row){0};
+    several->ids[kind] = id;
+    row->named = (uint32_t)FB_NAMED_SEVERAL << 30 | added;
+    return several;
+}
+
+bool fb_graph_set_named(fb_graph *graph, fb_symbol name, fb_named_kind kind, uint32_t id) {
+    fb_symbol_row *row = symbol_row(graph, name);
+    if (!row->named || row->named >> 30 == kind) {
+        row->named = id ? (uint32_t)kind << 30 | id : 0;
+        return true;
+    }
+    if (!id && row->named >> 30 != FB_NAMED_SEVERAL) return true;
+    fb_names_row *several = fb_graph_names_of(graph, name);
+    if (several) several->ids[kind] = id;
+    return several != NULL;
 }
 
 /* Names of passes, operators and members are constants, whose addresses find them. What else was at that address has another
@@ -246,7 +272,8 @@ fb_value fb_make_tensor(fb_graph *graph, fb_tensor tensor) {
 
 static fb_value make_symbol(fb_graph *graph, fb_kind kind, fb_symbol symbol) {
     if (kind != FB_STRING) return make_scalar(graph, kind, symbol.id);
-    fb_symbol_row *row = symbol_row(graph, symbol);
+    fb_names_row *row = fb_graph_names_of(graph, symbol);
+    if (!row) return (fb_value){0};
     if (!row->as_string.id) row->as_string = make_scalar(graph, kind, symbol.id);
     return row->as_string;
 }
