@@ -108,8 +108,8 @@ fb_value fb_recipe_index_select(fb_graph *graph, fb_value from, int64_t axis, fb
 typedef struct fb_recipe_type {
     fb_dtype dtype; /* FB_DTYPE_UNKNOWN: only `full`, takes the dtype of its partners or of the tensor that it defines */
     int rank;
-    int64_t sizes[FB_RECIPE_MAX_RANK];
     bool is_movement; /* only concat, slice, reshape, permute, full: copies bytes */
+    int64_t sizes[FB_RECIPE_MAX_RANK];
 } fb_recipe_type;
 
 /* Shape, dtype and class of an expression, where the tensors that it reads are taken as their rows describe them (their own

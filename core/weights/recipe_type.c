@@ -120,18 +120,22 @@ static fb_status check_axis(const checker *c, const frame *at, int64_t axis, int
     return bad(c, at, "axis", "axis %lld of a tensor of %d dimensions", (long long)axis, rank);
 }
 
+/* Sizes behind its rank mean nothing, and are many. */
+static void copy_type(fb_recipe_type *to, const fb_recipe_type *from) {
+    memcpy(to, from, offsetof(fb_recipe_type, sizes) + (size_t)from->rank * sizeof *from->sizes);
+}
+
 /* NumPy's rule, into `a`; the last `skip` dimensions take no part. */
 static bool broadcast(fb_recipe_type *a, const fb_recipe_type *b, int skip) {
-    fb_recipe_type wide = a->rank >= b->rank ? *a : *b;
-    const fb_recipe_type *narrow = a->rank >= b->rank ? b : a;
-    int shift = wide.rank - narrow->rank;
-    for (int i = 0; i < narrow->rank - skip; i++) {
-        int64_t *size = &wide.sizes[i + shift];
-        if (*size == 1) *size = narrow->sizes[i];
-        else if (narrow->sizes[i] != 1 && narrow->sizes[i] != *size) return false;
+    for (; a->rank < b->rank; a->rank++) { /* with leading dimensions of 1 */
+        memmove(a->sizes + 1, a->sizes, (size_t)a->rank * sizeof *a->sizes);
+        a->sizes[0] = 1;
     }
-    a->rank = wide.rank;
-    memcpy(a->sizes, wide.sizes, sizeof a->sizes);
+    int64_t *sizes = a->sizes + (a->rank - b->rank);
+    for (int i = 0; i < b->rank - skip; i++) {
+        if (sizes[i] == 1) sizes[i] = b->sizes[i];
+        else if (b->sizes[i] != 1 && b->sizes[i] != sizes[i]) return false;
+    }
     return true;
 }
 
@@ -213,7 +217,7 @@ static fb_status type_of_reshape(const checker *c, fb_value expression, const fr
     fb_recipe_type from;
     fb_status status = type_of_arg(c, expression, 0, at, &from);
     if (status) return status;
-    *type = from;
+    copy_type(type, &from);
     status = read_shape(c, at, "shape", fb_recipe_value(c->graph, expression, "shape"), type);
     if (status) return status;
     int64_t before = element_count(from.sizes, from.rank), after = element_count(type->sizes, type->rank);
@@ -227,7 +231,7 @@ static fb_status type_of_permute(const checker *c, fb_value expression, const fr
     if (status) return status;
     fb_value dims = fb_recipe_value(c->graph, expression, "dims");
     bool seen[FB_RECIPE_MAX_RANK] = {false};
-    *type = from;
+    copy_type(type, &from);
     if (fb_value_at(c->graph, dims)->count != (uint32_t)from.rank) return bad(c, at, "dims", "not %d dims", from.rank);
     for (int i = 0; i < from.rank; i++) {
         int64_t dim;
@@ -414,12 +418,12 @@ fb_status fb_recipe_type_under(const fb_graph *graph, fb_value expression, fb_dt
                                fb_recipe_type *type, fb_error *error) {
     checker c = {graph, prefix, error};
     frame root = {NULL, 0, 0};
-    fb_recipe_type found = {0};
+    fb_recipe_type found;
     fb_status status = type_of(&c, expression, &root, &found);
     if (status) return status;
     if (found.dtype) dtype = found.dtype;
     if (found.is_movement && dtype) status = check_fillers(&c, expression, dtype, &root);
-    if (!status) *type = found;
+    if (!status) copy_type(type, &found);
     return status;
 }
 
