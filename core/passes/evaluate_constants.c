@@ -31,6 +31,7 @@
 #include <stdlib.h>
 
 #include "core/analysis/memory_layout.h"
+#include "core/analysis/onnx.h"
 #include "core/analysis/onnx_types.h"
 #include "core/pass/constant_values.h"
 #include "core/pass/constants.h"
@@ -330,7 +331,28 @@ static void match_constants(fb_matcher *m) {
     }
 }
 
-static void match_in(fb_matcher *m, bool is_onnx) {
+/* May the call be the first of some constants: does it read nothing, or types alone, and give a tensor? */
+static bool may_be_first(const fb_graph *g, fb_node node) {
+    uint32_t e = fb_input_first(g, node);
+    while (e && fb_reads_type_only_of(g, node, fb_edge_input(g, e))) e = fb_input_next(g, e);
+    if (e || fb_result_kind_of(g, node) == FB_A_NUMBER) return false;
+    fb_effects effects = fb_op_effects(g, node);
+    return !effects.has_effect && !effects.mutates_module;
+}
+
+/* Many graphs have none. */
+static bool may_have_constants(const fb_graph *g) {
+    bool may = fb_programs_to_clean(g) > FB_MAIN_PROGRAM.id + 1;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !may; n = fb_next_node(g, n)) {
+        fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+        fb_tensor ignored;
+        if (opcode == FB_CALL_FUNCTION || opcode == FB_CALL_METHOD) may = may_be_first(g, n);
+        else may = fb_reads_bytes(g, n, &ignored);
+    }
+    return may;
+}
+
+static void find_constants(fb_matcher *m, bool is_onnx) {
     const json_t *maximum = json_object_get(m->params, "maximum_bytes");
     search s = {.m = m, .graph = m->graph};
     const char *exactness = json_string_value(json_object_get(m->params, "exactness"));
@@ -346,8 +368,12 @@ static void match_in(fb_matcher *m, bool is_onnx) {
         limit_total(&s);
     }
     if (!m->failed && (is_any || s.found.constants.has_refused)) plan_and_report(&s);
-    if (is_onnx && !m->failed) match_constants(m);
     fb_constant_values_end(&s.found);
+}
+
+static void match_in(fb_matcher *m, bool is_onnx) {
+    if (may_have_constants(m->graph)) find_constants(m, is_onnx);
+    if (is_onnx && !m->failed) match_constants(m);
 }
 
 static void match_graph(fb_matcher *m) {
