@@ -61,6 +61,7 @@ typedef struct search {
     bool *is_shared;        /* by memory: when it is written, more sees that than the one chain of values up to the writing */
     fb_tensor_needs needs;
     fb_call_recipes recipes; /* of the graph, or of a copy in which they can record types */
+    bool is_in_copy;
     int64_t maximum_growth;
 } search;
 
@@ -243,8 +244,9 @@ static bool has_types(search *s) {
 }
 
 static bool run(search *s, const char *signature) {
+    s->is_in_copy = !has_types(s);
     s->recipes.rewrite =
-        has_types(s) ? fb_rewrite_begin(s->m->workpiece, NULL, signature) : fb_rewrite_begin_trial(s->graph, signature);
+        s->is_in_copy ? fb_rewrite_begin_trial(s->graph, signature) : fb_rewrite_begin(s->m->workpiece, NULL, signature);
     s->recipes.has_norms = s->m->report->pass->version > 2;
     if (!s->recipes.rewrite) return false;
     fb_constants_find_seen(&s->constants, "its strides are asked for, and a weight has others");
@@ -253,7 +255,6 @@ static bool run(search *s, const char *signature) {
     look_backwards(s);
     bool ok = !fb_graph_out_of_memory(fb_rewrite_graph(s->recipes.rewrite)) && !s->recipes.is_out_of_memory;
     fb_rewrite_abort(s->recipes.rewrite);
-    fb_map_free(&s->recipes.made);
     return ok;
 }
 
@@ -304,10 +305,12 @@ static void report(search *s) {
         fb_node n = s->constants.scopes.nodes[i];
         if (s->constants.has_refused && s->constants.refused[n.id].code) fb_refuse_for(m, s->constants.refused[n.id], &n, 1);
         if (!s->marks[n.id].is_folded) continue;
+        fb_value recipe = {s->is_in_copy ? 0 : fb_map_get(&s->recipes.made, n.id)};
         nodes.size = 0;
+        fb_buffer_append(&nodes, &recipe, sizeof recipe);
         claim(s, n, &nodes);
         m->failed |= nodes.failed;
-        if (!nodes.failed) fb_match_found(m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof n);
+        if (!nodes.failed) fb_match_found_as(m, nodes.data, nodes.size);
     }
     fb_buffer_free(&nodes);
 }
@@ -336,6 +339,7 @@ static void match_graph(fb_matcher *m) {
          fb_tensor_needs_begin(&s.needs, m->graph, m->usage, outer, m, is_crowded) && run(&s, m->signature);
     m->failed |= !ok;
     if (ok) report(&s);
+    fb_map_free(&s.recipes.made);
     free(s.marks);
     free(s.is_shared);
     fb_tensor_needs_end(&s.needs);
@@ -388,14 +392,17 @@ static fb_node put_weight(fb_rewrite *rw, const fb_node *outer, fb_node node, fb
     return read;
 }
 
+/* A match is the recipe of its last node, which is none where it was made in a copy, and the nodes. */
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_call_recipes recipes = {.rewrite = rw, .outer = match->plan, .has_norms = match->pass->version > 2};
-    fb_node last = match->nodes[match->count - 1];
-    fb_value recipe;
-    if (fb_recipe_of_call(&recipes, last, &recipe)) {
+    fb_value recipe = *(const fb_value *)match->data;
+    const fb_node *nodes = match->nodes + 1;
+    size_t count = match->count - 1;
+    fb_node last = nodes[count - 1];
+    if (recipe.id || fb_recipe_of_call(&recipes, last, &recipe)) {
         fb_node read = put_weight(rw, match->plan, last, recipe, match->pass->version);
-        for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
-        for (size_t i = 0; i + 1 < match->count; i++) fb_erase(rw, match->nodes[i]);
+        for (size_t i = 0; i < count; i++) fb_release_reads(rw, nodes[i]);
+        for (size_t i = 0; i + 1 < count; i++) fb_erase(rw, nodes[i]);
         if (read.id) fb_absorb(rw, last, read);
         if (read.id) fb_mark(rw, read);
     }
