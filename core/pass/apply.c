@@ -119,6 +119,7 @@ static bool list_nodes(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass
                        listed_nodes *list, fb_arena *arena) {
     size_t marked = 0, inserted = 0;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+        if (!fb_rewrite_has_changed(rewrite, n)) continue;
         bool is_marked = fb_node_is_marked(graph, n, report->signature) && !fb_map_get(marked_before, n.id);
         bool is_inserted = fb_rewrite_has_inserted(rewrite, n) && fb_node_at(graph, n)->opcode != FB_GET_ATTR;
         if (!is_marked && !is_inserted) continue;

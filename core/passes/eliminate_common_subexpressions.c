@@ -129,7 +129,7 @@ static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     search s = {.m = m, .now = calloc(fb_node_limit(g), sizeof *s.now), .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
-    m->failed |= !s.now || !s.latest;
+    m->failed |= !s.now || !s.latest || !fb_map_reserve(&s.first, fb_node_count(g));
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
         for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) match(&s, n);
         fb_map_free(&s.first);

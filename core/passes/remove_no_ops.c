@@ -326,19 +326,30 @@ static void match_inputs(fb_matcher *m, fb_node n) {
     if (first) fb_match_found_as(m, &(removal){.node = n, .inputs = first}, sizeof(removal));
 }
 
+/* Of ONNX's operators most say it of some arguments, also those that have no row. */
+static bool may_be_no_op(fb_op op) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    return op == FB_OP_UNKNOWN || facts->onnx || facts->identity != FB_IDENTITY_RULE_NEVER || facts->flags & FB_FACT_ASSERTS;
+}
+
+static void match_node(search *s, fb_node n) {
+    const fb_graph *g = s->m->graph;
+    fb_identity found;
+    if (fb_identity_at(g, n, &found)) match_identity(s, &found);
+    else if (assertion_at(g, n)) match_assertion(s->m, n);
+    else match_inputs(s->m, n);
+}
+
 /* In order, because each removal lets memory be shared that the next one has to respect. */
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     search s = {.m = m, .left = calloc(fb_node_limit(g), sizeof *s.left)};
     m->failed |= !s.left;
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_programs_to_clean(g); p++) {
-        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-            fb_identity found;
-            if (p != FB_MAIN_PROGRAM.id && !fb_node_at(g, n)->user_count) continue; /* with it goes what it captures */
-            if (fb_identity_at(g, n, &found)) match_identity(&s, &found);
-            else if (assertion_at(g, n)) match_assertion(m, n);
-            else match_inputs(m, n);
-        }
+    fb_candidates all = {.matcher = m, .begins_at = may_be_no_op};
+    for (fb_node n; (n = fb_next_candidate(&all)).id;) match_node(&s, n);
+    for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_programs_to_clean(g); p++) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n))
+            if (fb_node_at(g, n)->user_count) match_node(&s, n); /* with it goes what it captures */
     }
     free(s.left);
     free(s.memories);

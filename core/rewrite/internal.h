@@ -34,7 +34,8 @@ struct fb_rewrite {
     const fb_made_name *given;
     size_t given_count; /* that the match at hand has not used yet */
     fb_node marked, touched;
-    fb_buffer unowned; /* fb_tensor: each has lost an owner, perhaps its last */
+    bool is_renumbered; /* nodes came or went */
+    fb_buffer unowned;  /* fb_tensor: each has lost an owner, perhaps its last */
     const fb_watch *watch;
     unsigned steps; /* since the rewrite began: it is asked at some of them */
     fb_error error;

@@ -66,6 +66,7 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
 }
 
 void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value) {
+    if (value.id && fb_module_config(rewrite->graph, module, key).id == value.id) return;
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
     fb_value config = fb_sorted_map_with(rewrite->graph, row->config, key, value);
@@ -180,6 +181,7 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
 void fb_drop_program(fb_rewrite *rewrite, fb_module module) {
     fb_graph *graph = rewrite->graph;
     fb_program program = fb_module_at(graph, module)->program;
+    rewrite->is_renumbered = true;
     for (fb_node n = fb_last_node(graph, program), previous; n.id && !fb_rewrite_is_failed(rewrite); n = previous) {
         const fb_node_row *row = fb_node_at(graph, n);
         previous = row->previous;

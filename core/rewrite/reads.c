@@ -93,6 +93,7 @@ static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t co
                                           fb_journal_node(&rewrite->journal, row->next))) {
             return false;
         }
+        rewrite->is_renumbered = true;
         fb_graph_erase_node(graph, released[i]);
         any = true;
     }

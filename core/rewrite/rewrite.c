@@ -232,6 +232,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
     }
     fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name, before);
     if (!node.id) return none;
+    rewrite->is_renumbered = true;
     touch(rewrite, node);
     note_inserted(rewrite, node);
     fb_graph_set_target(graph, node, opcode, target_symbol);
@@ -390,6 +391,10 @@ const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite) {
     return &rewrite->absorbed;
 }
 
+bool fb_rewrite_has_changed(const fb_rewrite *rewrite, fb_node node) {
+    return node.id >= rewrite->journal.start.nodes || rewrite->journal.nodes_saved[node.id];
+}
+
 bool fb_rewrite_has_inserted(const fb_rewrite *rewrite, fb_node node) {
     const fb_buffer *bits = &rewrite->inserted;
     return node.id / 8 < bits->size && bits->data[node.id / 8] >> node.id % 8 & 1;
@@ -487,6 +492,7 @@ static void apply_erasures(fb_rewrite *rewrite) {
                                           fb_journal_node(&rewrite->journal, row->next))) {
             return;
         }
+        rewrite->is_renumbered = true;
         fb_graph_erase_node(graph, pending[i].old);
     }
 }
@@ -502,7 +508,7 @@ fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error) {
         fb_rewrite_abort(rewrite);
         return status;
     }
-    fb_graph_number(rewrite->graph);
+    if (rewrite->is_renumbered) fb_graph_number(rewrite->graph);
     rewrite_free(rewrite);
     return FB_OK;
 }

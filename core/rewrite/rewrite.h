@@ -102,6 +102,8 @@ void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* Pairs of nodes so far, of which the second took the first one in; a pair of one node: it has a value that none had.
  */
 const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite);
+/* Is the node new, or has the rewrite changed it? */
+bool fb_rewrite_has_changed(const fb_rewrite *rewrite, fb_node node);
 /* Is the node new, or does it call something else than before? */
 bool fb_rewrite_has_inserted(const fb_rewrite *rewrite, fb_node node);
 /* Does the node carry this signature in meta.transformations? */
