@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *fb_buffer_reserve(fb_buffer *buffer, size_t extra) {
+char *fb_buffer_grow(fb_buffer *buffer, size_t extra) {
     if (buffer->failed) return NULL;
     if (extra > SIZE_MAX / 2 - buffer->size) {
         buffer->failed = true;
@@ -23,14 +23,6 @@ char *fb_buffer_reserve(fb_buffer *buffer, size_t extra) {
         buffer->capacity = capacity;
     }
     return buffer->data + buffer->size;
-}
-
-void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size) {
-    if (size == 0) return;
-    char *to = fb_buffer_reserve(buffer, size);
-    if (!to) return;
-    memcpy(to, bytes, size);
-    buffer->size += size;
 }
 
 void fb_buffer_string(fb_buffer *buffer, const char *text) {

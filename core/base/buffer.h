@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct fb_buffer {
     char *data; /* not terminated unless fb_buffer_text was called */
@@ -15,8 +16,17 @@ typedef struct fb_buffer {
 } fb_buffer;
 
 /* Makes room for `extra` bytes and returns where to write them (then add to `size`), or NULL. */
-char *fb_buffer_reserve(fb_buffer *buffer, size_t extra);
-void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size);
+char *fb_buffer_grow(fb_buffer *buffer, size_t extra);
+static inline char *fb_buffer_reserve(fb_buffer *buffer, size_t extra) {
+    bool fits = extra <= buffer->capacity - buffer->size && buffer->data && !buffer->failed;
+    return fits ? buffer->data + buffer->size : fb_buffer_grow(buffer, extra);
+}
+static inline void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size) {
+    char *to = size ? fb_buffer_reserve(buffer, size) : NULL;
+    if (!to) return;
+    memcpy(to, bytes, size);
+    buffer->size += size;
+}
 void fb_buffer_string(fb_buffer *buffer, const char *text);
 static inline void fb_buffer_char(fb_buffer *buffer, char c) {
     if (buffer->size < buffer->capacity || fb_buffer_reserve(buffer, 1)) buffer->data[buffer->size++] = c;

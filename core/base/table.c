@@ -41,7 +41,7 @@ uint32_t fb_table_add(fb_table *table) {
 }
 
 /* The rest of a segment that is too short for the run stays empty. */
-uint32_t fb_table_add_run(fb_table *table, uint32_t count) {
+uint32_t fb_table_add_run_elsewhere(fb_table *table, uint32_t count) {
     if (!table->count) {
         if (!reach(table, 0)) return 0;
         memset(table->segments[0], 0, FB_TABLE_NO_RUN * (size_t)table->row_size);

@@ -35,7 +35,15 @@ static inline void *fb_table_at(const fb_table *table, uint32_t id) {
 /* A new row's id, or 0 when memory is out. The caller writes the row whole. */
 uint32_t fb_table_add(fb_table *table);
 /* The same for `count` consecutive rows. Such a table has FB_TABLE_NO_RUN rows of zeros at its beginning. */
-uint32_t fb_table_add_run(fb_table *table, uint32_t count);
+uint32_t fb_table_add_run_elsewhere(fb_table *table, uint32_t count);
+static inline uint32_t fb_table_add_run(fb_table *table, uint32_t count) {
+    uint32_t id = table->count, last = id + count + 63;
+    bool fits = id && last < FB_TABLE_MOST && __builtin_clz(id + 64) == __builtin_clz(last) &&
+                table->segments[25 - __builtin_clz(last)]; /* behind those that there are, in their segment */
+    if (!fits) return fb_table_add_run_elsewhere(table, count);
+    table->count = id + count;
+    return id;
+}
 /* Forgets the rows from `count` on; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);
 /* False: memory is out, or the work was stopped; `to` is empty then. */

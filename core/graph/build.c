@@ -7,18 +7,6 @@
 #include "core/graph/internal.h"
 #include "core/operators/op.h"
 
-fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node) {
-    return fb_table_row(&graph->tables.nodes, node.id, sizeof(fb_node_row));
-}
-
-fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module) {
-    return fb_table_row(&graph->tables.modules, module.id, sizeof(fb_module_row));
-}
-
-fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor) {
-    return fb_table_row(&graph->tables.tensors, tensor.id, sizeof(fb_tensor_row));
-}
-
 static fb_program_row *program_row(fb_graph *graph, fb_program program) {
     return fb_table_row(&graph->tables.programs, program.id, sizeof(fb_program_row));
 }
@@ -167,8 +155,7 @@ typedef struct linker {
     bool failed;
 } linker;
 
-static void link_input(void *context, fb_node input) {
-    linker *l = context;
+static void link_input(linker *l, fb_node input) {
     fb_node_row *row = fb_node_row_at(l->graph, input);
     if (row->seen_by == l->user.id || l->failed) return;
     uint32_t edge = take_edge(l->graph);
@@ -187,11 +174,21 @@ static void link_input(void *context, fb_node input) {
     l->last_edge = edge;
 }
 
+static void link_nodes(linker *l, fb_value value) {
+    fb_node input = fb_value_node(l->graph, value);
+    if (input.id) {
+        link_input(l, input);
+        return;
+    }
+    const fb_value_row *row = fb_value_at(l->graph, value);
+    for (uint32_t i = 0; row->has_nodes && i < row->count; i++) link_nodes(l, row->items[i]);
+}
+
 static bool link_inputs(fb_graph *graph, fb_node node) {
     linker l = {.graph = graph, .user = node};
     const fb_node_row *row = fb_node_at(graph, node);
-    fb_value_visit_nodes(graph, row->args, link_input, &l);
-    fb_value_visit_nodes(graph, row->kwargs, link_input, &l);
+    link_nodes(&l, row->args);
+    link_nodes(&l, row->kwargs);
     return !l.failed;
 }
 

@@ -10,9 +10,16 @@
 
 #include "core/graph/graph.h"
 
-fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node);
-fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module);
-fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor);
+/* Rows to be written. */
+static inline fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node) {
+    return (fb_node_row *)(uintptr_t)fb_node_at(graph, node);
+}
+static inline fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module) {
+    return (fb_module_row *)(uintptr_t)fb_module_at(graph, module);
+}
+static inline fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor) {
+    return (fb_tensor_row *)(uintptr_t)fb_tensor_at(graph, tensor);
+}
 
 /* The row of that name, or none. */
 fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name);

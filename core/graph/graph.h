@@ -155,7 +155,7 @@ typedef struct fb_value_row {
 static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value);
 static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value);                /* 0 for no value */
 static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index); /* none when out of range */
-bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out);
+static inline bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out);
 /* An int or a float (not a bool) as a double. */
 bool fb_value_is_number(const fb_graph *graph, fb_value value, double *out);
 /* Text of a string, dtype, device, ref … value; NULL for others. */
@@ -358,6 +358,12 @@ static inline fb_tensor fb_value_tensor(const fb_graph *graph, fb_value value) {
 }
 static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
     return value.id ? (fb_kind)fb_value_at(graph, value)->kind : (fb_kind)0;
+}
+static inline bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out) {
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
+    if (!row || row->kind != FB_INT) return false;
+    *out = row->integer;
+    return true;
 }
 static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index) {
     if (!value.id) return value;

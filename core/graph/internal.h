@@ -21,6 +21,13 @@ typedef struct fb_known_text {
 } fb_known_text;
 #define FB_KNOWN_TEXTS 256U
 
+/* An int whose value was asked for last of those that share its place. */
+typedef struct fb_known_int {
+    int64_t integer;
+    fb_value value;
+} fb_known_int;
+#define FB_KNOWN_INTS 64U
+
 struct fb_graph {
     fb_graph_tables tables; /* first: graph.h reads them */
     fb_index symbol_index;  /* by text */
@@ -38,6 +45,7 @@ struct fb_graph {
     uint64_t seed; /* of the hash tables */
     bool out_of_memory;
     fb_known_text known[FB_KNOWN_TEXTS]; /* by address */
+    fb_known_int ints[FB_KNOWN_INTS];
 };
 
 static inline fb_symbol_row *symbol_row(const fb_graph *graph, fb_symbol symbol) {

@@ -51,20 +51,24 @@ fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     return symbol;
 }
 
-fb_names_row *fb_graph_names_of(fb_graph *graph, fb_symbol name) {
-    fb_symbol_row *row = symbol_row(graph, name);
+static __attribute__((noinline)) fb_names_row *add_names(fb_graph *graph, fb_symbol_row *row) {
     uint32_t id = row->named & (FB_TABLE_MOST - 1), kind = row->named >> 30;
-    if (kind == FB_NAMED_SEVERAL) return fb_table_at(&graph->tables.names, id);
     uint32_t added = fb_table_add(&graph->tables.names);
     if (!added) {
         graph->out_of_memory = true;
         return NULL;
     }
-    fb_names_row *several = fb_table_at(&graph->tables.names, added);
+    fb_names_row *several = fb_table_row(&graph->tables.names, added, sizeof *several);
     *several = (fb_names_row){0};
     several->ids[kind] = id;
     row->named = (uint32_t)FB_NAMED_SEVERAL << 30 | added;
     return several;
+}
+
+fb_names_row *fb_graph_names_of(fb_graph *graph, fb_symbol name) {
+    fb_symbol_row *row = symbol_row(graph, name);
+    if (row->named >> 30 != FB_NAMED_SEVERAL) return add_names(graph, row);
+    return fb_table_row(&graph->tables.names, row->named & (FB_TABLE_MOST - 1), sizeof(fb_names_row));
 }
 
 bool fb_graph_set_named(fb_graph *graph, fb_symbol name, fb_named_kind kind, uint32_t id) {
@@ -81,21 +85,26 @@ bool fb_graph_set_named(fb_graph *graph, fb_symbol name, fb_named_kind kind, uin
 
 /* Names of passes, operators and members are constants, whose addresses find them. What else was at that address has another
  * text. */
+static uint32_t place_of_text(const char *text) {
+    return (uint32_t)(((uintptr_t)text * 0x9e3779b97f4a7c15U) >> 56);
+}
+
+/* None: it was not interned last from that address. */
+static fb_symbol known_symbol(const fb_graph *graph, const char *text) {
+    const fb_known_text *known = &graph->known[place_of_text(text)];
+    bool is_it = known->text == text && strcmp(symbol_row(graph, known->symbol)->text, text) == 0;
+    return is_it ? known->symbol : (fb_symbol){0};
+}
+
 fb_symbol fb_intern(fb_graph *graph, const char *text) {
-    fb_known_text *known = &graph->known[((uintptr_t)text * 0x9e3779b97f4a7c15U) >> 56];
-    if (known->text == text && strcmp(symbol_row(graph, known->symbol)->text, text) == 0) return known->symbol;
-    fb_symbol symbol = fb_intern_bytes(graph, text, strlen(text));
-    if (symbol.id) *known = (fb_known_text){text, symbol};
+    fb_symbol symbol = known_symbol(graph, text);
+    if (symbol.id) return symbol;
+    symbol = fb_intern_bytes(graph, text, strlen(text));
+    if (symbol.id) graph->known[place_of_text(text)] = (fb_known_text){text, symbol};
     return symbol;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
-
-bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out) {
-    if (fb_value_kind(graph, value) != FB_INT) return false;
-    *out = fb_value_at(graph, value)->integer;
-    return true;
-}
 
 bool fb_value_is_number(const fb_graph *graph, fb_value value, double *out) {
     fb_kind kind = fb_value_kind(graph, value);
@@ -154,8 +163,13 @@ static void fill_places(const fb_graph *graph, const fb_value_row *row, uint32_t
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     if (!map.id || map.id == FB_VALUE_EMPTY_MAP.id) return (fb_value){0};
     const fb_value_row *row = fb_value_at(graph, map);
-    size_t length = strlen(key);
     uint32_t places = places_of(row);
+    fb_symbol known = places ? (fb_symbol){0} : known_symbol(graph, key);
+    for (uint32_t i = 0; known.id && i + 1 < row->count; i += 2) {
+        if (fb_value_at(graph, row->items[i])->symbol.id == known.id) return row->items[i + 1];
+    }
+    if (known.id) return (fb_value){0};
+    size_t length = strlen(key);
     if (places) {
         fb_symbol symbol = fb_symbol_find(graph, key, length);
         uint32_t place = symbol.id ? *place_of(graph, row, places, symbol) : 0;
@@ -197,7 +211,7 @@ static bool add_row(fb_graph *graph, const fb_value_row *row, const fb_value *it
     if (!(*id = add_record(&graph->tables.values, sizeof *row + size + places * sizeof places))) return false;
     fb_value_row *added = fb_table_row(&graph->tables.values, *id, FB_RECORD_UNIT);
     *added = *row;
-    if (size) memcpy(added->items, items, size);
+    for (uint32_t i = 0; i < row->count; i++) added->items[i] = items[i]; /* few */
     if (places) fill_places(graph, added, places);
     return true;
 }
@@ -218,13 +232,20 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
 const fb_value_row fb_value_row_of_nodes = {.kind = FB_NODE, .has_nodes = true};
 const fb_value_row fb_value_row_of_tensors = {.kind = FB_TENSOR, .has_tensors = true};
 
-static void note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
+/* False: an item is none. */
+static bool note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
+    uint32_t own = 0;
     for (uint32_t i = 0; i < row->count; i++) {
-        bool is_own = items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR);
-        const fb_value_row *item = is_own ? NULL : fb_value_at(graph, items[i]);
-        row->has_nodes |= item ? item->has_nodes : (items[i].id & FB_VALUE_IS_NODE) != 0;
-        row->has_tensors |= item ? item->has_tensors : (items[i].id & FB_VALUE_IS_TENSOR) != 0;
+        if (!items[i].id) return false;
+        own |= items[i].id;
+        if (items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR)) continue;
+        const fb_value_row *item = fb_value_at(graph, items[i]);
+        row->has_nodes |= item->has_nodes;
+        row->has_tensors |= item->has_tensors;
     }
+    row->has_nodes |= (own & FB_VALUE_IS_NODE) != 0;
+    row->has_tensors |= (own & FB_VALUE_IS_TENSOR) != 0;
+    return true;
 }
 
 static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
@@ -250,7 +271,9 @@ fb_value fb_make_bool(fb_graph *graph, bool value) {
 }
 
 fb_value fb_make_int(fb_graph *graph, int64_t value) {
-    return make_scalar(graph, FB_INT, value);
+    fb_known_int *known = &graph->ints[((uint64_t)value * 0x9e3779b97f4a7c15U) >> 58];
+    if (!known->value.id || known->integer != value) *known = (fb_known_int){value, make_scalar(graph, FB_INT, value)};
+    return known->value;
 }
 
 fb_value fb_make_float(fb_graph *graph, double value) {
@@ -290,12 +313,9 @@ fb_value fb_make_text(fb_graph *graph, fb_kind kind, const char *bytes, size_t l
 }
 
 fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb_value *items, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (!items[i].id) return (fb_value){0};
-    }
     if (count > UINT32_MAX) return fb_graph_fail_memory(graph);
     fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id};
-    note_contents(graph, &row, items);
+    if (!note_contents(graph, &row, items)) return (fb_value){0};
     /* A call's arguments, what a module owns and a recipe have one reader each: to look them up would only cost time. */
     if (!row.has_nodes && !row.has_tensors) return intern_value(graph, &row, items);
     uint32_t id;
@@ -315,7 +335,8 @@ fb_value fb_make_slice(fb_graph *graph, fb_value start, fb_value stop, fb_value 
 }
 
 fb_value fb_make_shape(fb_graph *graph, const int64_t *sizes, size_t rank) {
-    fb_value small[SMALL_LIST] = {{0}}, *items = rank <= SMALL_LIST ? small : malloc(rank * sizeof *items), shape = {0};
+    fb_value small[SMALL_LIST], *items = rank <= SMALL_LIST ? small : malloc(rank * sizeof *items), shape = {0};
+    small[0] = shape;
     if (!items) {
         graph->out_of_memory = true;
         return shape;

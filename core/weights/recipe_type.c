@@ -234,7 +234,7 @@ static fb_status type_of_permute(const checker *c, fb_value expression, const fr
     copy_type(type, &from);
     if (fb_value_at(c->graph, dims)->count != (uint32_t)from.rank) return bad(c, at, "dims", "not %d dims", from.rank);
     for (int i = 0; i < from.rank; i++) {
-        int64_t dim;
+        int64_t dim = -1;
         fb_value_is_int(c->graph, fb_value_item(c->graph, dims, (size_t)i), &dim);
         if (dim < 0 || dim >= from.rank || seen[dim]) return bad(c, at, "dims", "not a permutation of 0 to %d", from.rank - 1);
         seen[dim] = true;
@@ -296,7 +296,7 @@ static fb_status type_of_absmax(const checker *c, fb_value expression, const cha
     const fb_value_row *dims = fb_value_at(c->graph, fb_recipe_value(c->graph, expression, "dims"));
     bool seen[FB_RECIPE_MAX_RANK] = {false};
     for (uint32_t i = 0; i < dims->count; i++) {
-        int64_t dim;
+        int64_t dim = -1;
         fb_value_is_int(c->graph, dims->items[i], &dim);
         if (dim < 0 || dim >= type->rank || seen[dim])
             return bad(c, at, "dims", "not different dims of a tensor of %d", type->rank);
