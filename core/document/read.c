@@ -261,7 +261,6 @@ static fb_status finish(fb_reader *reader, bool has_lists) {
     if (has_lists && reader->has_all_tensors) {
         set_default_requires_grad(reader, work);
         fb_graph_resolve(reader->graph, work);
-        fb_graph_number(reader->graph);
         fb_verify(reader->graph, work, errors);
         if (work->stopped.status) return report_stopped(errors, &work->stopped);
     }

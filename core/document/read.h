@@ -58,11 +58,10 @@ typedef struct fb_reader {
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
     fb_known_value known[256];     /* that were read before, by their sizes */
-    fb_tensor last_tensor;         /* that a module or a recipe named */
     bool modules_wait;             /* for all tensors, when these come later; */
     bool tensors_are_late;         /* else modules were read before them, */
     bool has_all_tensors;          /* and own those that came; */
-    fb_name_list modules, tensors; /* that nodes call, and that those modules own */
+    fb_name_list modules, tensors; /* that nodes call; as the tensors come, or late ones are owned */
     fb_buffer text;                /* scratch */
     fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
     bool failed;                   /* memory is out */
@@ -76,7 +75,7 @@ fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code
 
 /* Reports wrong-type and returns false when the value is of another kind. */
 bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind);
-/* Finds the key among the members, and looks first from `likely` on: its index, or `count`. */
+/* Finds the key among the members, and looks at `likely` first: its index, or `count`. */
 size_t fb_find_member(const fb_json *key, const uint8_t *members, size_t count, size_t likely);
 /* Sorts an object's members: found[i] is the value of members[i], or NULL. Returns how many others there are. */
 size_t fb_find_members(const fb_json *object, const uint8_t *members, size_t count, const fb_json **found);

@@ -161,7 +161,8 @@ static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const 
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
     if (text) {
-        fb_symbol name = fb_read_name_again(reader, &reader->tensors, text);
+        fb_symbol name = reader->tensors_are_late ? fb_read_name_again(reader, &reader->tensors, text)
+                                                  : fb_read_name_first(reader, &reader->tensors, text);
         fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
         if (!fb_graph_tensor_named(graph, name).id) return name;
         fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));

@@ -630,6 +630,7 @@ void fb_read_node(fb_reader *reader, const fb_json *tree) {
         return;
     }
     fb_node_row *row = fb_node_row_at(graph, node);
+    row->ordinal = fb_program_at(graph, reader->program)->node_count - 1;
     row->shape = read.shape;
     row->dtype = read.dtype;
     row->transformations = read.transformations;

@@ -53,14 +53,10 @@ void fb_reader_know_members(fb_reader *reader) {
 
 /* Members mostly come in the order of the list. */
 size_t fb_find_member(const fb_json *key, const uint8_t *members, size_t count, size_t likely) {
-    if (!key->name) return count;
-    for (size_t i = likely; i < count; i++) {
-        if (members[i] == key->name) return i;
-    }
-    for (size_t i = 0; i < likely && i < count; i++) {
-        if (members[i] == key->name) return i;
-    }
-    return count;
+    if (likely < count && members[likely] == key->name) return likely;
+    size_t i = 0;
+    while (i < count && members[i] != key->name) i++;
+    return i;
 }
 
 size_t fb_find_members(const fb_json *object, const uint8_t *members, size_t count, const fb_json **found) {
@@ -128,16 +124,11 @@ fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_jso
     return fb_read_symbol(reader, name);
 }
 
-/* Modules mostly own tensors in their order: what follows the last one needs no look-up. */
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name) {
-    const fb_graph *graph = reader->graph;
-    fb_tensor next = reader->last_tensor.id ? fb_tensor_at(graph, reader->last_tensor)->next : fb_first_tensor(graph);
-    fb_symbol expected = next.id ? fb_tensor_at(graph, next)->name : (fb_symbol){0};
-    bool is_next = is_text(graph, expected, name);
-    fb_symbol symbol = is_next ? expected : fb_read_symbol(reader, name);
-    fb_tensor tensor = is_next ? next : fb_graph_tensor_named(graph, symbol);
-    if (tensor.id) reader->last_tensor = tensor;
-    else fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", fb_text(graph, symbol));
+    fb_symbol symbol = fb_read_name_again(reader, &reader->tensors, name);
+    fb_tensor tensor = fb_graph_tensor_named(reader->graph, symbol);
+    if (!tensor.id)
+        fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", fb_text(reader->graph, symbol));
     return tensor;
 }
 

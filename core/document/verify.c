@@ -85,9 +85,17 @@ static bool is_new(uint64_t *seen, fb_symbol name) {
     return !is_known;
 }
 
-/* At the end of a list, for each of its rows: then as much is done as there are rows, however many lists there are. */
-static void forget(uint64_t *seen, fb_symbol name) {
-    seen[name.id / 64] = 0;
+/* At the end of a list. */
+static void forget_names(checker *check) {
+    memset(check->names, 0, (fb_symbol_limit(check->graph) / 64 + 1) * sizeof *check->names);
+}
+
+/* At the end of a program: there may be many small ones, so as much is done as it has nodes. */
+static void forget_program(checker *check, fb_program program) {
+    for (fb_node n = fb_first_node(check->graph, program); n.id; n = fb_node_at(check->graph, n)->next) {
+        check->names[fb_node_at(check->graph, n)->name.id / 64] = 0;
+        check->targets[fb_node_at(check->graph, n)->target.id / 64] = 0;
+    }
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
@@ -191,10 +199,7 @@ static void check_program(checker *check, fb_program program) {
         else if (row->next.id) node_error(check, n, "", "output-not-last", "nodes follow the output");
         output = n;
     }
-    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_node_at(graph, n)->next) {
-        forget(check->names, fb_node_at(graph, n)->name);
-        forget(check->targets, fb_node_at(graph, n)->target);
-    }
+    forget_program(check, program);
     if (output.id || !all_are_known) return;
     fb_module owner = fb_program_at(graph, program)->owner;
     char pointer[64] = "/nodes";
@@ -271,8 +276,7 @@ static void check_modules(checker *check) {
         }
         if (is_whole) check_config(check, m, position, right);
     }
-    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next)
-        forget(check->names, fb_module_at(graph, m)->path);
+    forget_names(check);
     if (!has_root) fb_errors_add(check->errors, "missing-root", "/modules", "the root module, whose path is \"\", is missing");
 }
 
