@@ -436,6 +436,7 @@ static inline const char *scan_member_name(fb_scan *scan, const char *at, uint8_
         if (scan->names) *likely = find_name(scan->names, key, key->text == begin ? left : 0);
     }
     scan->key = key->name = *likely;
+    if (at < scan->end && *at == ':') return at + 1;
     at = skip_space(at, scan->end);
     return at < scan->end && *at == ':' ? at + 1 : fail_expected(scan, at, "a colon is missing after a member's name");
 }
@@ -460,8 +461,9 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
         if (is_object) {
             if (!(at = scan_member_name(scan, at, likely))) return NULL;
             likely = &scan->next[scan->key];
-            may_repeat |= seen >> scan->key % 64 & 1;
-            seen |= 1ULL << scan->key % 64;
+            uint64_t name = 1ULL << scan->key % 64;
+            may_repeat |= (seen & name) != 0;
+            seen |= name;
         }
         if (!(at = scan_item(scan, at, depth + 1))) return NULL;
         count++;
@@ -482,7 +484,7 @@ static const char *scan_container(fb_scan *scan, const char *at, uint32_t index,
     return at;
 }
 
-static const char *scan_word(fb_scan *scan, const char *at, fb_json *out, const char *word, fb_json_kind kind) {
+static inline const char *scan_word(fb_scan *scan, const char *at, fb_json *out, const char *word, fb_json_kind kind) {
     size_t length = strlen(word);
     if ((size_t)(scan->end - at) < length || memcmp(at, word, length) != 0) {
         return fail(scan, at, "invalid-json", "a value is missing here");
