@@ -31,6 +31,12 @@ typedef struct fb_known_value {
     fb_value value;
 } fb_known_value;
 
+typedef struct fb_known_symbol {
+    fb_symbol symbol;
+    uint32_t length;
+    const char *(*wrong)(const char *text, size_t length); /* an fb_spelling by which nothing is; may be NULL */
+} fb_known_symbol;
+
 /* Names that are likely to come in this order. */
 typedef struct fb_name_list {
     fb_symbol *names;
@@ -57,6 +63,7 @@ typedef struct fb_reader {
     size_t item_count, item_capacity;
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
+    fb_known_symbol symbols[256];  /* that were read last, by how they end */
     fb_known_value known[256];     /* that were read before, by their sizes */
     bool modules_wait;             /* for all tensors, when these come later; */
     bool tensors_are_late;         /* else modules were read before them, */
@@ -93,9 +100,9 @@ void fb_reader_know_members(fb_reader *reader);
 fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
 /* Finds a tensor by its name. Reports an unknown name, and gives none. */
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name);
-/* A name that may come again, and is put on the list; and one that may have been. */
-fb_symbol fb_read_name_first(fb_reader *reader, fb_name_list *list, const fb_json *name);
-fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_json *name);
+/* Puts a name on the list; and reads one that may be on it. */
+void fb_expect_name(fb_reader *reader, fb_name_list *list, fb_symbol name);
+fb_symbol fb_read_expected(fb_reader *reader, fb_name_list *list, const fb_json *name);
 /* A name that no document can give, for a row whose own is missing or taken: so the row, and later pointers, keep their place.
  */
 fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number);
@@ -115,6 +122,8 @@ fb_spelling fb_wrong_symbolic_size;
 
 /* Reports `code` when the string is spelled wrong. */
 bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code);
+/* The same for a text that may come again, and is read. */
+bool fb_read_spelled(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code, fb_symbol *out);
 
 /* ---- values (read_value.c): a wrong value is reported and becomes None; none when memory is out -------------------------- */
 

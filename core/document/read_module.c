@@ -18,7 +18,7 @@ static fb_symbol read_path(fb_reader *reader, const fb_json *tree, const fb_json
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "path", FB_JSON_STRING);
     if (text) {
-        fb_symbol path = fb_read_name_again(reader, &reader->modules, text);
+        fb_symbol path = fb_read_expected(reader, &reader->modules, text);
         bool is_root = text->count == 0;
         if (!is_root) fb_check_spelling(reader, text, fb_wrong_path, "bad-path");
         if (!fb_graph_module_named(graph, path).id) return path;
@@ -37,7 +37,9 @@ static fb_value read_owned(fb_reader *reader, const fb_json *map) {
         const fb_json *name = key + 1;
         fb_value tensor = {0};
         if (name->kind == FB_JSON_STRING && reader->tensors_are_late) {
-            tensor = fb_make_tensor_named(fb_read_name_first(reader, &reader->tensors, name));
+            fb_symbol late = fb_read_symbol(reader, name);
+            fb_expect_name(reader, &reader->tensors, late);
+            tensor = fb_make_tensor_named(late);
         } else if (name->kind == FB_JSON_STRING) {
             tensor = fb_make_tensor(graph, fb_read_tensor_reference(reader, name));
         } else if (name->kind != FB_JSON_NULL) {
@@ -117,10 +119,9 @@ void fb_read_module(fb_reader *reader, const fb_json *tree) {
 
     fb_module_row *row = fb_module_row_at(graph, module);
     const fb_json *type = fb_require(reader, tree, found[TYPE], "type", FB_JSON_STRING);
-    if (type && fb_check_spelling(reader, type, fb_wrong_label, "bad-type")) {
-        fb_symbol symbol = fb_read_symbol(reader, type);
-        if (symbol.id) fb_graph_set_module_type(graph, module, symbol);
-    }
+    fb_symbol type_name;
+    if (type && fb_read_spelled(reader, type, fb_wrong_label, "bad-type", &type_name) && type_name.id)
+        fb_graph_set_module_type(graph, module, type_name);
     const fb_json *config = fb_optional(reader, found[CONFIG], FB_JSON_OBJECT);
     if (config) row->config = fb_read_map_sorted(reader, config);
     const fb_json *parameters = fb_optional(reader, found[PARAMETERS], FB_JSON_OBJECT);
@@ -161,8 +162,9 @@ static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const 
     fb_graph *graph = reader->graph;
     const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
     if (text) {
-        fb_symbol name = reader->tensors_are_late ? fb_read_name_again(reader, &reader->tensors, text)
-                                                  : fb_read_name_first(reader, &reader->tensors, text);
+        bool is_expected = reader->tensors_are_late;
+        fb_symbol name = is_expected ? fb_read_expected(reader, &reader->tensors, text) : fb_read_symbol(reader, text);
+        if (!is_expected) fb_expect_name(reader, &reader->tensors, name);
         fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
         if (!fb_graph_tensor_named(graph, name).id) return name;
         fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));

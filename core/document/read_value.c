@@ -590,16 +590,14 @@ static void read_members(fb_reader *reader, const fb_json *tree, const fb_json *
     }
     reader->nodes_are_allowed = false;
     const fb_json *type = fb_optional(reader, found[TYPE], FB_JSON_STRING);
-    if (type && fb_check_spelling(reader, type, fb_wrong_annotation, "bad-type")) row->type = fb_read_symbol(reader, type);
+    fb_symbol annotation;
+    if (type && fb_read_spelled(reader, type, fb_wrong_annotation, "bad-type", &annotation)) row->type = annotation;
     const fb_json *meta = fb_optional(reader, found[META], FB_JSON_OBJECT);
     if (meta) read_meta(reader, meta, row);
     if (fb_require(reader, tree, found[OP], "op", FB_JSON_STRING)) row->opcode = (uint8_t)read_opcode(reader, found[OP]);
     const fb_json *target = fb_require(reader, tree, found[TARGET], "target", FB_JSON_STRING);
-    if (target) {
-        row->target = row->opcode == FB_CALL_MODULE ? fb_read_name_first(reader, &reader->modules, target)
-                                                    : fb_read_symbol(reader, target);
-        if (row->opcode) fb_check_spelling(reader, target, target_spelling[row->opcode], "bad-target");
-    }
+    if (target && row->opcode) fb_read_spelled(reader, target, target_spelling[row->opcode], "bad-target", &row->target);
+    if (row->opcode == FB_CALL_MODULE) fb_expect_name(reader, &reader->modules, row->target);
 }
 
 void fb_read_node(fb_reader *reader, const fb_json *tree) {

@@ -95,27 +95,47 @@ bool fb_optional_bool(fb_reader *reader, const fb_json *value) {
     return value && value->kind != FB_JSON_FALSE && fb_expect(reader, value, FB_JSON_TRUE);
 }
 
-fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string) {
-    fb_symbol symbol = fb_intern_bytes(reader->graph, string->text, string->count);
-    if (!symbol.id) fb_reader_no_memory(reader);
-    return symbol;
-}
-
 static bool is_text(const fb_graph *graph, fb_symbol symbol, const fb_json *string) {
     return symbol.id && fb_text_length(graph, symbol) == string->count &&
            memcmp(fb_text(graph, symbol), string->text, string->count) == 0;
 }
 
-fb_symbol fb_read_name_first(fb_reader *reader, fb_name_list *list, const fb_json *name) {
-    fb_symbol symbol = fb_read_symbol(reader, name);
-    if (FB_GROW(list->names, list->count, list->capacity)) list->names[list->count++] = symbol;
-    else fb_reader_no_memory(reader);
+/* Where the string is, or will be, among the symbols that were read. */
+static fb_known_symbol *find_known(fb_reader *reader, const fb_json *string) {
+    uint32_t end = 0;
+    if (string->count >= sizeof end) memcpy(&end, string->text + string->count - sizeof end, sizeof end);
+    return &reader->symbols[(end * 0x9e3779b1U ^ string->count * 0x85ebca6bU) >> 24];
+}
+
+static fb_symbol read_symbol(fb_reader *reader, const fb_json *string, fb_known_symbol *known) {
+    if (known->length == string->count && is_text(reader->graph, known->symbol, string)) return known->symbol;
+    fb_symbol symbol = fb_intern_bytes(reader->graph, string->text, string->count);
+    if (!symbol.id) fb_reader_no_memory(reader);
+    *known = (fb_known_symbol){symbol, string->count, NULL};
     return symbol;
+}
+
+fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string) {
+    return read_symbol(reader, string, find_known(reader, string));
+}
+
+bool fb_read_spelled(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code, fb_symbol *out) {
+    fb_known_symbol *known = find_known(reader, string);
+    *out = read_symbol(reader, string, known);
+    if (known->wrong == wrong) return true;
+    if (!fb_check_spelling(reader, string, wrong, code)) return false;
+    known->wrong = wrong;
+    return true;
+}
+
+void fb_expect_name(fb_reader *reader, fb_name_list *list, fb_symbol name) {
+    if (FB_GROW(list->names, list->count, list->capacity)) list->names[list->count++] = name;
+    else fb_reader_no_memory(reader);
 }
 
 #define NAMES_AHEAD 4 /* of which those before the one that comes do not come, or came before */
 
-fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_json *name) {
+fb_symbol fb_read_expected(fb_reader *reader, fb_name_list *list, const fb_json *name) {
     for (size_t i = list->seen; i < list->count && i < list->seen + NAMES_AHEAD; i++) {
         if (!is_text(reader->graph, list->names[i], name)) continue;
         list->seen = i + 1;
@@ -125,7 +145,7 @@ fb_symbol fb_read_name_again(fb_reader *reader, fb_name_list *list, const fb_jso
 }
 
 fb_tensor fb_read_tensor_reference(fb_reader *reader, const fb_json *name) {
-    fb_symbol symbol = fb_read_name_again(reader, &reader->tensors, name);
+    fb_symbol symbol = fb_read_expected(reader, &reader->tensors, name);
     fb_tensor tensor = fb_graph_tensor_named(reader->graph, symbol);
     if (!tensor.id)
         fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", fb_text(reader->graph, symbol));
