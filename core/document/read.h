@@ -1,4 +1,4 @@
-/* The reader's own state; for core/graph/read*.c and spelling.c alone. */
+/* The reader's own state; for core/document/read*.c and spelling.c alone. */
 #ifndef FB_DOCUMENT_READ_H
 #define FB_DOCUMENT_READ_H
 
@@ -13,6 +13,7 @@ typedef struct fb_unknown_node {
     fb_symbol name;
 } fb_unknown_node;
 
+/* The names of members.def. */
 typedef enum fb_member {
     FB_MEMBER_OTHER,
 #define FB_MEMBER(word) FB_MEMBER_##word,
@@ -23,7 +24,7 @@ typedef enum fb_member {
     FB_MEMBER_COUNT
 } fb_member;
 
-/* A shape's or a map's text that was read before, and in which nothing was wrong. */
+/* An array or an object in which nothing was wrong. */
 typedef struct fb_known_value {
     const char *text;
     size_t size;
@@ -31,10 +32,13 @@ typedef struct fb_known_value {
     fb_value value;
 } fb_known_value;
 
+/* What is wrong with a text, or NULL. */
+typedef const char *fb_spelling(const char *text, size_t length);
+
 typedef struct fb_known_symbol {
     fb_symbol symbol;
     uint32_t length;
-    const char *(*wrong)(const char *text, size_t length); /* an fb_spelling by which nothing is; may be NULL */
+    fb_spelling *wrong; /* by which nothing is; may be NULL */
 } fb_known_symbol;
 
 /* Names that are likely to come in this order. */
@@ -64,7 +68,7 @@ typedef struct fb_reader {
     fb_unknown_node *unknown_nodes; /* of this program */
     size_t unknown_count, unknown_capacity;
     fb_known_symbol symbols[256];  /* that were read last, by how they end */
-    fb_known_value known[256];     /* that were read before, by their sizes */
+    fb_known_value known[256];     /* that were read last, by their texts */
     bool modules_wait;             /* for all tensors, when these come later; */
     bool tensors_are_late;         /* else modules were read before them, */
     bool has_all_tensors;          /* and own those that came; */
@@ -107,9 +111,8 @@ fb_symbol fb_read_expected(fb_reader *reader, fb_name_list *list, const fb_json 
  */
 fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number);
 
-/* ---- spelling: what is wrong with a text, or NULL ------------------------------------------------------------------------ */
+/* ---- spelling ------------------------------------------------------------------------------------------------------------ */
 
-typedef const char *fb_spelling(const char *text, size_t length);
 fb_spelling fb_wrong_identifier; /* an identifier and no keyword */
 fb_spelling fb_wrong_word;       /* an identifier */
 fb_spelling fb_wrong_dotted;     /* identifiers joined by dots */

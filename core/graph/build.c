@@ -342,8 +342,6 @@ void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
     graph->opset = opset ? atoll(opset) : 0;
 }
 
-/* ---- undoing ----------------------------------------------------------------------------------------------------------- */
-
 fb_value fb_make_tensor_named(fb_symbol name) {
     return (fb_value){name.id ? name.id | FB_VALUE_IS_TENSOR : 0};
 }
@@ -363,6 +361,8 @@ bool fb_graph_find_tensors(fb_graph *graph, fb_work *work) {
     }
     return true;
 }
+
+/* ---- undoing ----------------------------------------------------------------------------------------------------------- */
 
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next)
