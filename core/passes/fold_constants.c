@@ -48,7 +48,7 @@ enum {
 typedef struct mark {
     bool is_folded;  /* a constant, and the last one: what it gives becomes a weight */
     bool is_claimed; /* it is part of a match */
-    bool may_be_constant;
+    bool is_candidate;
     bool is_turned; /* its axes may be in another order in memory than a weight's, which is row-major */
 } mark;
 
@@ -62,6 +62,8 @@ typedef struct search {
     fb_tensor_needs needs;
     fb_call_recipes recipes; /* of the graph, or of a copy in which they can record types */
     bool is_in_copy;
+    fb_node *candidates; /* nodes that may be constant, in order */
+    size_t candidate_count;
     int64_t maximum_growth;
 } search;
 
@@ -70,7 +72,8 @@ typedef struct search {
 /* y = x @ w; z = y.t(); z.relu_(): what is computed is written once, by what alone reads it. Then it is as good as z.relu(). */
 static void find_shared(search *s) {
     const fb_graph *g = s->graph;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+    fb_node n = fb_any_is_mutated(s->alias) ? fb_first_node(g, FB_MAIN_PROGRAM) : (fb_node){0};
+    for (; n.id; n = fb_next_node(g, n)) {
         const fb_node_row *row = fb_node_at(g, n);
         bool is_call = row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD;
         uint32_t written = fb_last_write(s->alias, n);
@@ -183,8 +186,8 @@ static void look_at_call(search *s, fb_node node) {
 static void look_forwards(search *s) {
     const fb_scopes *scopes = &s->constants.scopes;
     fb_value recipe;
-    for (size_t i = 0; i < scopes->count; i++) {
-        fb_node n = scopes->nodes[i], origin = fb_captured_origin(scopes->outer, n);
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        fb_node n = s->candidates[i], origin = fb_captured_origin(scopes->outer, n);
         const fb_node_row *row = fb_node_at(s->graph, n), *read = fb_node_at(s->graph, origin);
         bool is_read = read->opcode == FB_GET_ATTR && read->module.id && read->attribute.id;
         if (is_read && (is_crowded(s->m, origin) || fb_recipe_of_call(&s->recipes, n, &recipe)))
@@ -206,8 +209,8 @@ static void look_backwards(search *s) {
     static const fb_obstacle crowded = {"crowded-module", "very many weights are folded, and each copies the list of all"};
     size_t owned = owned_by_root(s->graph), copied = 0;
     static const fb_obstacle needs_order = {"needs-contiguous", "it does not lie row by row, and a reader may notice"};
-    for (size_t i = s->constants.scopes.count; i-- > 0;) {
-        fb_node n = s->constants.scopes.nodes[i];
+    for (size_t i = s->candidate_count; i-- > 0;) {
+        fb_node n = s->candidates[i];
         uint8_t *lattice = &s->constants.lattice[n.id];
         fb_value recipe = {fb_map_get(&s->recipes.made, n.id)};
         bool is_read = fb_node_at(s->graph, n)->user_count;
@@ -225,26 +228,27 @@ static void look_backwards(search *s) {
 
 /* ---- all together -------------------------------------------------------------------------------------------------------- */
 
-/* Is the type of all recorded that may be constant? */
-static bool has_types(search *s) {
+/* Get_attr nodes, and calls on nothing but such; and whether the type of one is not recorded, so that its recipe records it. */
+static void find_candidates(search *s) {
     const fb_scopes *scopes = &s->constants.scopes;
-    bool has = true;
-    for (size_t i = 0; i < scopes->count && has; i++) {
+    for (size_t i = 0; i < scopes->count; i++) {
         fb_node n = scopes->nodes[i];
         const fb_node_row *row = fb_node_at(s->graph, n);
         fb_opcode origin = (fb_opcode)fb_node_at(s->graph, fb_captured_origin(scopes->outer, n))->opcode;
         uint32_t e = origin == FB_GET_ATTR ? 0 : fb_input_first(s->graph, n);
-        bool may_be = origin == FB_GET_ATTR || e;
-        for (; e && may_be; e = fb_input_next(s->graph, e)) may_be = s->marks[fb_edge_input(s->graph, e).id].may_be_constant;
-        s->marks[n.id].may_be_constant = may_be;
-        has = !may_be || (row->shape.id && row->dtype) || fb_result_kind_of(s->graph, n) == FB_A_NUMBER ||
-              row->opcode == FB_OUTPUT;
+        if (row->opcode == FB_OUTPUT || (origin != FB_GET_ATTR && !e)) continue;
+        while (e && s->marks[fb_edge_input(s->graph, e).id].is_candidate) e = fb_input_next(s->graph, e);
+        if (e) continue;
+        s->marks[n.id].is_candidate = true;
+        s->candidates[s->candidate_count++] = n;
+        s->is_in_copy |= (!row->shape.id || !row->dtype) && fb_result_kind_of(s->graph, n) != FB_A_NUMBER;
     }
-    return has;
 }
 
 static bool run(search *s, const char *signature) {
-    s->is_in_copy = !has_types(s);
+    s->candidates = malloc((s->constants.scopes.count + 1) * sizeof *s->candidates);
+    if (!s->candidates) return false;
+    find_candidates(s);
     s->recipes.rewrite =
         s->is_in_copy ? fb_rewrite_begin_trial(s->graph, signature) : fb_rewrite_begin(s->m->workpiece, NULL, signature);
     s->recipes.has_norms = s->m->report->pass->version > 2;
@@ -301,8 +305,8 @@ static void claim(search *s, fb_node node, fb_buffer *nodes) {
 static void report(search *s) {
     fb_matcher *m = s->m;
     fb_buffer nodes = {0};
-    for (size_t i = 0; i < s->constants.scopes.count && fb_matcher_goes_on(m); i++) {
-        fb_node n = s->constants.scopes.nodes[i];
+    for (size_t i = 0; i < s->candidate_count && fb_matcher_goes_on(m); i++) {
+        fb_node n = s->candidates[i];
         if (s->constants.has_refused && s->constants.refused[n.id].code) fb_refuse_for(m, s->constants.refused[n.id], &n, 1);
         if (!s->marks[n.id].is_folded) continue;
         fb_value recipe = {s->is_in_copy ? 0 : fb_map_get(&s->recipes.made, n.id)};
@@ -340,6 +344,7 @@ static void match_graph(fb_matcher *m) {
     m->failed |= !ok;
     if (ok) report(&s);
     fb_map_free(&s.recipes.made);
+    free(s.candidates);
     free(s.marks);
     free(s.is_shared);
     fb_tensor_needs_end(&s.needs);
