@@ -34,7 +34,10 @@
 typedef struct reader {
     fb_node node;
     bool is_linear;
-    fb_linear linear;
+    union {
+        fb_linear linear;
+        fb_norm norm;
+    };
 } reader;
 
 typedef struct readers {
@@ -71,9 +74,9 @@ static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, readers *list) 
 }
 
 /* The norm, and all that read its value, directly or through views: the views and the Linears. */
-static fb_obstacle list_readers(fb_matcher *m, fb_node norm, readers *list) {
+static fb_obstacle list_readers(fb_matcher *m, fb_node n, const fb_norm *norm, readers *list) {
     fb_obstacle obstacle = FB_NO_OBSTACLE;
-    add(m, list, (reader){.node = norm});
+    add(m, list, (reader){.node = n, .norm = *norm});
     for (size_t i = 0; !m->failed && i < list->count; i++) {
         if (list->rows[i].is_linear) continue;
         fb_obstacle found = list_readers_of(m, list->rows[i].node, list);
@@ -194,7 +197,7 @@ static void match(fb_matcher *m, fb_node n) {
     readers list = {0};
     bool is_read = fb_node_at(m->graph, n)->user_count > 0;
     if (!is_read || !fb_norm_at(m->graph, n, &norm) || (!norm.weight.id && !norm.bias.id)) return;
-    fb_obstacle obstacle = list_readers(m, n, &list);
+    fb_obstacle obstacle = list_readers(m, n, &norm, &list);
     bool is_marked = false, has_linear = false;
     if (!obstacle.code) obstacle = norm_obstacle(m, &norm);
     if (!obstacle.code) obstacle = fb_unscaled_obstacle(m->graph, &norm);
@@ -219,7 +222,7 @@ static void fold_into(fb_rewrite *rw, const fb_norm *norm, const fb_linear *line
         fb_value bias = fb_linear_times(g, linear, fb_recipe_tensor(g, norm->bias));
         if (linear->bias.id) bias = fb_recipe_add(g, fb_layer_bias(g, &layer), bias);
         fb_layer_set_bias(rw, &layer, bias);
-        fb_linear_at(g, linear->node, &now); /* it may be spelled in another way to have a bias */
+        if (!linear->module.id) fb_linear_at(g, linear->node, &now); /* it may be spelled in another way to have a bias */
     }
     layer = fb_linear_layer(&now);
     if (norm->weight.id) fb_layer_set_weight(rw, &layer, fb_linear_scale_inputs(g, &now, fb_recipe_tensor(g, norm->weight)));
@@ -235,12 +238,12 @@ static fb_node renew_view(fb_rewrite *rw, fb_node view, fb_node input, fb_node n
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_norm norm;
     fb_map renewed = {0}; /* 1 + place of a view among the nodes of the match: by node */
     const reader *rows = match->data;
+    fb_norm norm = rows[0].norm;
     size_t count = match->count * sizeof *match->nodes / sizeof *rows;
     fb_node *made = calloc(count, sizeof *made);
-    bool is_ok = made && fb_norm_at(g, rows[0].node, &norm);
+    bool is_ok = made;
     if (!made) fb_graph_fail_memory(g);
     if (is_ok) made[0] = norm.unscaled.id ? norm.unscaled : norm.node;
     for (size_t i = 0; i < count && is_ok; i++) {
