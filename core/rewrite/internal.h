@@ -35,6 +35,7 @@ struct fb_rewrite {
     size_t given_count; /* that the match at hand has not used yet */
     fb_node marked, touched;
     bool is_renumbered; /* nodes came or went */
+    fb_buffer name;     /* that is made */
     fb_buffer unowned;  /* fb_tensor: each has lost an owner, perhaps its last */
     const fb_watch *watch;
     unsigned steps; /* since the rewrite began: it is asked at some of them */

@@ -14,6 +14,12 @@ static fb_module_row *change(fb_rewrite *rewrite, fb_module module) {
     return fb_module_row_at(rewrite->graph, module);
 }
 
+/* Room for one name after the other. */
+static fb_buffer *begin_name(fb_rewrite *rewrite) {
+    rewrite->name.size = 0;
+    return &rewrite->name;
+}
+
 /* The name as a symbol; none, and the failure recorded, when memory is out. */
 static fb_symbol intern(fb_rewrite *rewrite, const fb_buffer *name) {
     fb_symbol symbol = name->failed ? (fb_symbol){0} : fb_intern_bytes(rewrite->graph, name->data, name->size);
@@ -47,10 +53,9 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
     fb_graph *graph = rewrite->graph;
     if (!path) fb_fail_memory(&rewrite->error);
     if (fb_rewrite_is_failed(rewrite)) return none;
-    fb_buffer name = {0};
-    fb_buffer_string(&name, path);
-    fb_symbol symbol = free_symbol(rewrite, &name, is_path_taken), type_symbol = fb_intern(graph, type);
-    fb_buffer_free(&name);
+    fb_buffer *name = begin_name(rewrite);
+    fb_buffer_string(name, path);
+    fb_symbol symbol = free_symbol(rewrite, name, is_path_taken), type_symbol = fb_intern(graph, type);
     if (!symbol.id || !type_symbol.id || !config.id) return none;
     if (!fb_rewrite_save(rewrite, fb_journal_module(&rewrite->journal, after) &&
                                       fb_journal_module(&rewrite->journal, fb_module_at(graph, after)->next))) {
@@ -202,18 +207,17 @@ static void first_tensor(void *context, fb_tensor tensor) {
 
 /* "path.attribute", with @ and the signature's first 8 digits when that is taken. */
 static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *attribute) {
-    fb_buffer name = {0};
+    fb_buffer *name = begin_name(rewrite);
     fb_symbol path = fb_module_at(rewrite->graph, module)->path;
-    fb_buffer_append(&name, fb_text(rewrite->graph, path), fb_text_length(rewrite->graph, path));
-    if (name.size) fb_buffer_char(&name, '.');
-    fb_buffer_string(&name, attribute);
-    fb_symbol symbol = intern(rewrite, &name);
+    fb_buffer_append(name, fb_text(rewrite->graph, path), fb_text_length(rewrite->graph, path));
+    if (name->size) fb_buffer_char(name, '.');
+    fb_buffer_string(name, attribute);
+    fb_symbol symbol = intern(rewrite, name);
     if (symbol.id && is_name_taken(rewrite->graph, symbol)) {
-        fb_buffer_char(&name, '@');
-        fb_buffer_append(&name, rewrite->signature, 8);
-        symbol = free_symbol(rewrite, &name, is_name_taken);
+        fb_buffer_char(name, '@');
+        fb_buffer_append(name, rewrite->signature, 8);
+        symbol = free_symbol(rewrite, name, is_name_taken);
     }
-    fb_buffer_free(&name);
     return symbol;
 }
 

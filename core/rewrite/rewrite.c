@@ -45,6 +45,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_buffer_free(&rewrite->released);
     fb_buffer_free(&rewrite->uncalled);
     fb_buffer_free(&rewrite->unowned);
+    fb_buffer_free(&rewrite->name);
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->absorbed);
     fb_buffer_free(&rewrite->made);
