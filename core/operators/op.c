@@ -1,9 +1,12 @@
 /* The operator table as data, and the search in it. */
 #include "core/operators/op.h"
 
+#include <assert.h>
 #include <ctype.h>
+#include <pthread.h>
 #include <string.h>
 
+#include "core/base/map.h"
 #include "core/operators/onnx.h"
 #include "core/operators/spelling.h"
 
@@ -79,14 +82,59 @@ bool fb_has_word(const char *list, const char *word, size_t length) {
     return false;
 }
 
-static fb_op find_name(const char *name, size_t length, const char *overload, size_t overload_length) {
-    if (length == 0) return FB_OP_UNKNOWN;
+/* The columns of words that a call or module may say, and an index of their words: slots of operators, in their order where
+ * they share a word. */
+typedef enum word_column { NAMES, FUNCTIONS, IN_PLACE, ONNX, MODULES, COLUMN_COUNT } word_column;
+static struct {
+    uint16_t op; /* 0 = empty */
+    uint16_t column;
+} word_slots[1 << 13];
+#define WORD_SLOTS (sizeof word_slots / sizeof *word_slots)
+
+static const char *words_of(fb_op op, word_column column) {
+    const fb_op_facts *facts = &fb_op_table[op];
+    const char *const columns[] = {facts->names, facts->functions, facts->in_place, facts->onnx, facts->modules};
+    return columns[column];
+}
+
+static size_t slot_of(word_column column, const char *word, size_t length) {
+    return (size_t)fb_hash(word, length, column) % WORD_SLOTS;
+}
+
+static void index_words(void) {
+    size_t count = 0;
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (!fb_has_word(fb_op_table[op].names, name, length)) continue;
-        if (!overload || fb_has_word(fb_op_table[op].aten ? fb_op_table[op].aten : "default", overload, overload_length))
-            return op;
+        for (word_column column = 0; column < COLUMN_COUNT; column++) {
+            for (const char *word = words_of(op, column); word && *word; word += strspn(word, " ")) {
+                size_t length = strcspn(word, " "), slot = slot_of(column, word, length);
+                while (word_slots[slot].op) slot = (slot + 1) % WORD_SLOTS;
+                word_slots[slot].op = (uint16_t)op;
+                word_slots[slot].column = (uint16_t)column;
+                word += length;
+                count++;
+            }
+        }
+    }
+    assert(count < WORD_SLOTS / 2);
+}
+
+/* The first operator behind `after` that has the word in that column. */
+static fb_op find_word(word_column column, const char *word, size_t length, fb_op after) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, index_words);
+    for (size_t slot = slot_of(column, word, length); length && word_slots[slot].op; slot = (slot + 1) % WORD_SLOTS) {
+        fb_op op = word_slots[slot].op;
+        if (op > after && word_slots[slot].column == column && fb_has_word(words_of(op, column), word, length)) return op;
     }
     return FB_OP_UNKNOWN;
+}
+
+static fb_op find_name(const char *name, size_t length, const char *overload, size_t overload_length) {
+    fb_op op = FB_OP_UNKNOWN;
+    while ((op = find_word(NAMES, name, length, op)) && overload) {
+        if (fb_has_word(fb_op_table[op].aten ? fb_op_table[op].aten : "default", overload, overload_length)) break;
+    }
+    return op;
 }
 
 /* By base name, as it is and then without a final underscore. A double one belongs to Python (`__and__`). */
@@ -106,20 +154,16 @@ static bool skip_prefix(const char **text, size_t *length, const char *prefix) {
 }
 
 static fb_op find_target(const char *target, size_t length) {
-    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (fb_has_word(fb_op_table[op].functions, target, length)) return op;
-        if (fb_has_word(fb_op_table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
-    }
-    return FB_OP_UNKNOWN;
+    fb_op op = find_word(FUNCTIONS, target, length, 0), in_place = find_word(IN_PLACE, target, length, 0);
+    return in_place && (!op || in_place < op) ? (fb_op)(in_place | FB_OP_IN_PLACE) : op;
 }
 
 /* In a version that is known. */
 static fb_op find_onnx(const char *target, const char *name, size_t length) {
     const char *dot = memchr(name, '.', length);
     size_t size = dot ? (size_t)(dot - name) : length;
-    for (fb_op op = 1; op < FB_OP_COUNT; op++)
-        if (fb_has_word(fb_op_table[op].onnx, name, size)) return fb_onnx_facts_of(target) ? op : FB_OP_UNKNOWN;
-    return FB_OP_UNKNOWN;
+    fb_op op = find_word(ONNX, name, size, 0);
+    return op && fb_onnx_facts_of(target) ? op : FB_OP_UNKNOWN;
 }
 
 fb_op fb_op_of_function(const char *target, size_t length) {
@@ -155,11 +199,7 @@ fb_op fb_op_of_method(const char *name, size_t length) {
 }
 
 fb_op fb_op_of_module(const char *type, size_t length) {
-    if (!skip_prefix(&type, &length, "torch.nn.")) return FB_OP_UNKNOWN;
-    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (fb_has_word(fb_op_table[op].modules, type, length)) return op;
-    }
-    return FB_OP_UNKNOWN;
+    return skip_prefix(&type, &length, "torch.nn.") ? find_word(MODULES, type, length, 0) : FB_OP_UNKNOWN;
 }
 
 bool fb_op_maps_elements(fb_op op) {
