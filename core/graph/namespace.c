@@ -97,7 +97,9 @@ static bool read_number(const char *text, size_t length, uint64_t *number) {
     size_t count = 0;
     *number = 0;
     for (size_t at = 0, size; at < length; at += size) {
-        int digit = fb_unicode_digit(fb_utf8_decode(text + at, length - at, &size));
+        int digit = text[at] - '0';
+        if (digit >= 0 && digit <= 9) size = 1;
+        else digit = fb_unicode_digit(fb_utf8_decode(text + at, length - at, &size));
         if (digit < 0 || ++count > MOST_DIGITS) return false;
         *number = *number * 10 + (uint64_t)digit;
     }
