@@ -352,8 +352,10 @@ static bool build(builder *b, const fb_usage *usage, fb_work *work) {
 static bool writes_nothing(const fb_graph *graph, fb_work *work) {
     bool is_quiet = fb_program_limit(graph) == FB_MAIN_PROGRAM.id + 1 && !next_carried(graph, (fb_tensor){0}).id;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && is_quiet; n = fb_next_node(graph, n)) {
+        is_quiet = fb_work_goes_on(work, 4);
+        if (fb_surely_writes_nothing(graph, n)) continue;
         fb_effects effects = fb_op_effects(graph, n);
-        is_quiet = fb_work_goes_on(work, 4) && !effects.is_unknown && !effects.mutates_input && !effects.mutates_module &&
+        is_quiet = is_quiet && !effects.is_unknown && !effects.mutates_input && !effects.mutates_module &&
                    !(effects.has_effect && is_switch(fb_node_op(graph, n)));
     }
     return is_quiet;

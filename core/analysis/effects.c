@@ -163,16 +163,28 @@ static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
     return has_program ? effects : everything;
 }
 
+/* Is the call of an operator without these facts, which no argument asks to write? */
+static bool is_without(const fb_node_row *row, fb_op op, const fb_op_facts *facts, unsigned flags) {
+    bool may_be_in_place = op & FB_OP_IN_PLACE || (facts->flags & FB_FACT_HAS_IN_PLACE && facts->modules);
+    return op != FB_OP_UNKNOWN && op != FB_OP_FLAT_APPLY && row->kwargs.id == FB_VALUE_EMPTY_MAP.id &&
+           !(facts->flags & (flags | FB_FACT_RUNS_PROGRAMS)) && !may_be_in_place && !facts->renormalises_weight;
+}
+
+enum {
+    WRITES = FB_FACT_MUTATES | FB_FACT_MUTATES_IN_TRAINING | FB_FACT_EFFECT,
+    ALIASES_OR_DRAWS = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_RANDOM | FB_FACT_RANDOM_IN_TRAINING | FB_FACT_UNSET
+};
+
+bool fb_surely_writes_nothing(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_op op = fb_node_op(graph, node);
+    return !fb_graph_is_onnx(graph) && is_without(row, op, fb_op_facts_of(op), WRITES);
+}
+
 /* Most calls compute, and do nothing else, as their operator says alone. */
 static bool only_computes(const fb_node_row *row, fb_op op, const fb_op_facts *facts) {
-    enum {
-        OTHERS = FB_FACT_ALIASES | FB_FACT_ALIASES_ALL | FB_FACT_MUTATES | FB_FACT_RANDOM | FB_FACT_RANDOM_IN_TRAINING |
-                 FB_FACT_MUTATES_IN_TRAINING | FB_FACT_EFFECT | FB_FACT_UNSET | FB_FACT_RUNS_PROGRAMS
-    };
-    bool may_be_in_place = op & FB_OP_IN_PLACE || (facts->flags & FB_FACT_HAS_IN_PLACE && facts->modules);
     bool may_join = facts->flags & FB_FACT_MAYBE_CONTAINER && !row->shape.id && !row->dtype;
-    return op != FB_OP_UNKNOWN && op != FB_OP_FLAT_APPLY && row->kwargs.id == FB_VALUE_EMPTY_MAP.id &&
-           !(facts->flags & OTHERS) && !may_be_in_place && !may_join && !facts->renormalises_weight;
+    return !may_join && is_without(row, op, facts, WRITES | ALIASES_OR_DRAWS);
 }
 
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {

@@ -69,7 +69,7 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     if (!found->input.id || found->rank > FB_MAX_RANK) return false;
     const fb_node_row *input = fb_node_at(graph, found->input);
     return input->shape.id && row->dtype && row->dtype == input->dtype && read_dims(&call, found) &&
-           !fb_op_effects(graph, node).is_unknown;
+           (fb_surely_writes_nothing(graph, node) || !fb_op_effects(graph, node).is_unknown);
 }
 
 bool fb_permutation_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {

@@ -86,6 +86,8 @@ static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
     return (fb_op_facts_of(op)->flags & FB_FACT_RUNS_PROGRAMS) || op == FB_OP_FLAT_APPLY;
 }
+/* A quick look, which many calls pass: it writes nothing and has no other effect than to give a result. */
+bool fb_surely_writes_nothing(const fb_graph *graph, fb_node node);
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
