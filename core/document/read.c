@@ -14,6 +14,10 @@
 #define DEFAULT_MAX_NESTING 64
 #define HIGHEST_MAX_NESTING 1000
 
+/* A document has about one name for so many bytes. Room for many names would only be taken early. */
+#define BYTES_OF_A_NAME 150
+#define MOST_RESERVED ((size_t)1 << 14)
+
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
 
 /* ---- what all elements share ------------------------------------------------------------------------------------------- */
@@ -297,6 +301,7 @@ static fb_status read_document(const char *bytes, size_t size, const fb_document
     if (!reader.graph) return report_no_memory(errors);
     fb_scan_init(&reader.scan, bytes, size, nesting < HIGHEST_MAX_NESTING ? nesting : HIGHEST_MAX_NESTING);
     fb_reader_know_members(&reader);
+    fb_graph_reserve(reader.graph, size / BYTES_OF_A_NAME < MOST_RESERVED ? size / BYTES_OF_A_NAME : MOST_RESERVED);
     reader.scan.work = &reader.work;
     outline outer = {0};
     read_outline(&reader, &outer);

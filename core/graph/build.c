@@ -321,6 +321,10 @@ void fb_graph_number(fb_graph *graph) {
     }
 }
 
+void fb_graph_reserve(fb_graph *graph, size_t symbols) {
+    if (!fb_index_reserve(&graph->symbol_index, symbols)) graph->out_of_memory = true;
+}
+
 void fb_graph_set_name(fb_graph *graph, fb_symbol name) {
     graph->name = name;
 }

@@ -60,6 +60,9 @@ void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names);
 /* Gives every node its ordinal. */
 void fb_graph_number(fb_graph *graph);
 
+/* Makes room for so many symbols. */
+void fb_graph_reserve(fb_graph *graph, size_t symbols);
+
 void fb_graph_set_name(fb_graph *graph, fb_symbol name);
 void fb_graph_set_metadata(fb_graph *graph, fb_value metadata);
 /* Where the text of the metadata's `onnx` has the number of the default domain's opset; NULL: it has none. */
