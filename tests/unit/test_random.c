@@ -212,6 +212,32 @@ static void check_validation(random_case *c) {
     fb_run_validation_free(&validation);
 }
 
+/* Passes that look at every node find what they find where begins_at leaves out most of them. */
+static void check_begins(random_case *c, const fb_run *run, const char *result_id) {
+    fb_composition all = {.calls = calloc(c->composition.count + 1, sizeof *all.calls), .count = c->composition.count};
+    fb_pass *passes = calloc(all.count + 1, sizeof *passes);
+    for (size_t i = 0; i < all.count; i++) {
+        passes[i] = *c->composition.calls[i].pass;
+        passes[i].begins_at = NULL;
+        all.calls[i] = c->composition.calls[i];
+        all.calls[i].pass = &passes[i];
+    }
+    fb_run other = run_passes(c, &all, c->source);
+    fb_buffer report = {0}, other_report = {0};
+    char id[FB_ID_LENGTH + 1];
+    id_of(c, other.result, id);
+    CK(c, strcmp(id, result_id) == 0, "begins_at leaves out what a pass would change");
+    fb_run_report(run, &(fb_work){0}, &report);
+    fb_run_report(&other, &(fb_work){0}, &other_report);
+    CK(c, report.size == other_report.size && memcmp(report.data, other_report.data, report.size) == 0,
+       "begins_at leaves out what a pass would report");
+    fb_buffer_free(&report);
+    fb_buffer_free(&other_report);
+    fb_run_free(&other);
+    free(passes);
+    free(all.calls);
+}
+
 /* A random list, now and then behind a preset. */
 static void choose_passes(random_case *c) {
     const fb_preset *preset = fb_preset_at(c->seed % 8); /* there are fewer */
@@ -249,6 +275,7 @@ static void run_case(uint64_t seed) {
        applied ? "the same" : "another");
     check_round_trip(&c, run.result, "the result");
     check_replay(&c, result_id);
+    if (seed % 5 == 0) check_begins(&c, &run, result_id);
     check_marks(&c, &run);
     check_meaning(&c, &run);
     if (applied) check_validation(&c);
