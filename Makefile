@@ -12,7 +12,7 @@ ifdef CI
 WARNINGS += -Werror
 endif
 # No path of the machine that builds gets into the binary: the same source gives the same bytes (make reproducible).
-ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
+ALL_CFLAGS = -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
 # Libraries that few need are loaded by the first of these: core/base/library.h. Of OpenBLAS it is the variant without
 # threads, where it is, whatever others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
@@ -44,6 +44,10 @@ $(BUILD)/%.o: %.c
 
 # Tests are compiled more often than they wait for their own code.
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/unit/*.c)): OPTIMISE := $(OPTIMISE:-O2=-O1)
+
+# What every node of a graph goes through, more often than once a pass.
+GRAPH_FOLDERS := base graph operators analysis rewrite pass passes compose
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(GRAPH_FOLDERS:%=core/%/*.c) core/weights/recipe*.c)): OPTIMISE := $(OPTIMISE:-O2=-O3)
 
 # Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
 $(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/evaluator/*.c)): ALL_CFLAGS += -O3 -fno-math-errno

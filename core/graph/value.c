@@ -235,16 +235,18 @@ const fb_value_row fb_value_row_of_tensors = {.kind = FB_TENSOR, .has_tensors = 
 /* False: an item is none. */
 static bool note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
     uint32_t own = 0;
-    for (uint32_t i = 0; i < row->count; i++) {
-        if (!items[i].id) return false;
-        own |= items[i].id;
-        if (items[i].id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR)) continue;
+    bool has_nodes = false, has_tensors = false;
+    for (uint32_t i = 0, count = row->count; i < count; i++) {
+        uint32_t id = items[i].id;
+        if (!id) return false;
+        own |= id;
+        if (id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR) || id <= FB_VALUE_EMPTY_MAP.id) continue;
         const fb_value_row *item = fb_value_at(graph, items[i]);
-        row->has_nodes |= item->has_nodes;
-        row->has_tensors |= item->has_tensors;
+        has_nodes |= item->has_nodes;
+        has_tensors |= item->has_tensors;
     }
-    row->has_nodes |= (own & FB_VALUE_IS_NODE) != 0;
-    row->has_tensors |= (own & FB_VALUE_IS_TENSOR) != 0;
+    row->has_nodes = has_nodes || own & FB_VALUE_IS_NODE;
+    row->has_tensors = has_tensors || own & FB_VALUE_IS_TENSOR;
     return true;
 }
 
