@@ -94,6 +94,10 @@ static void find_reshaped_names(fb_rewrite *rewrite) {
     const fb_graph *graph = rewrite->graph;
     fb_node n = fb_last_node(graph, FB_MAIN_PROGRAM);
     for (; n.id && !rewrite->error.status; n = fb_node_at(graph, n)->previous) {
+        fb_op op = fb_node_op(graph, n);
+        bool may_reshape =
+            op == FB_OP_UNKNOWN || op & FB_OP_IN_PLACE || fb_node_at(graph, n)->kwargs.id != FB_VALUE_EMPTY_MAP.id;
+        if (!may_reshape && !rewrite->reshaped.used) continue;
         fb_value out = fb_node_kwarg(graph, n, "out");
         bool has_many = out.id && !fb_value_node(graph, out).id && fb_value_kind(graph, out) != FB_NONE;
         if (fb_reshapes_in_place(graph, n)) note_reshaped(rewrite, fb_value_node(graph, fb_first_argument(graph, n)));
