@@ -212,6 +212,7 @@ bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kw
 
 void fb_graph_erase_node(fb_graph *graph, fb_node node) {
     fb_node_row *row = fb_node_row_at(graph, node);
+    if (row->is_erased) return;
     fb_program_row *list = program_row(graph, row->program);
     unlink_inputs(graph, node);
     UNLINK(row, fb_node_row_at, list->first, list->last);
@@ -222,6 +223,7 @@ void fb_graph_erase_node(fb_graph *graph, fb_node node) {
 
 void fb_graph_erase_module(fb_graph *graph, fb_module module) {
     fb_module_row *row = fb_module_row_at(graph, module);
+    if (row->is_erased) return;
     UNLINK(row, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count--;
     row->is_erased = true;
@@ -230,6 +232,7 @@ void fb_graph_erase_module(fb_graph *graph, fb_module module) {
 
 void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    if (row->is_erased) return;
     UNLINK(row, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count--;
     row->is_erased = true;

@@ -33,7 +33,8 @@ fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after);
 fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after);
 fb_program fb_graph_add_program(fb_graph *graph, fb_module owner);
 
-/* Takes a row out of its list and its name out of the index; the row itself stays, marked as erased. */
+/* Takes a row out of its list and its name out of the index; the row itself stays, marked as erased. One that was erased
+ * before stays as it is: several matches may ask for it. */
 void fb_graph_erase_node(fb_graph *graph, fb_node node);
 void fb_graph_erase_module(fb_graph *graph, fb_module module);
 void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor);

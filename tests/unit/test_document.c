@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/document/document.h"
+#include "core/graph/build.h"
 #include "core/json/json.h"
 #include "core/json/scan.h"
 #include "tests/unit/documents.h"
@@ -405,6 +406,26 @@ START_TEST(test_one_value) {
 }
 END_TEST
 
+/* Several matches may ask for it: a node that one of them folds, and that another no longer reads. Its neighbours in the list,
+ * which may have gone meanwhile, stay as they are. */
+START_TEST(test_a_node_is_erased_once) {
+    fb_graph *graph = fb_graph_new();
+    const char *const names[] = {"a", "b", "c", "d"};
+    fb_node nodes[4];
+    for (size_t i = 0; i < 4; i++)
+        nodes[i] = fb_graph_add_node(graph, FB_MAIN_PROGRAM, fb_intern(graph, names[i]), (fb_node){0});
+    fb_graph_erase_node(graph, nodes[1]);
+    fb_graph_erase_node(graph, nodes[2]);
+    fb_graph_erase_node(graph, nodes[1]);
+    size_t count = 0;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n), count++)
+        ck_assert_uint_eq(n.id, count ? nodes[3].id : nodes[0].id);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(fb_node_count(graph), 2);
+    fb_graph_free(graph);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("document");
     TCase *fixtures = tcase_create("fixtures"), *canonical = tcase_create("canonical");
@@ -418,6 +439,7 @@ int main(void) {
     tcase_add_test(canonical, test_nested_program_has_its_own_scope);
     tcase_add_test(canonical, test_free_json_is_canonical);
     tcase_add_test(canonical, test_one_value);
+    tcase_add_test(canonical, test_a_node_is_erased_once);
     suite_add_tcase(suite, fixtures);
     suite_add_tcase(suite, canonical);
     return run_suite(suite);
