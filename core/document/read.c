@@ -130,7 +130,7 @@ static void read_member(fb_reader *reader, outline *outer, outer_member which) {
         fb_end_program(reader);
         break;
     case MODULES:
-        /* They wait for nodes, too, so that those of the main program have the first ids. */
+        /* Read the main program's nodes first: they have the first ids. */
         reader->tensors_are_late =
             !outer->is_present[TENSORS] && outer->is_present[NODES] && !reader->modules_wait && !reader->errors->total;
         if (!outer->is_present[TENSORS] && !reader->tensors_are_late) outer->late_modules = reader->scan.at;

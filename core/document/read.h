@@ -32,7 +32,7 @@ typedef struct fb_known_value {
     fb_value value;
 } fb_known_value;
 
-/* What is wrong with a text, or NULL. */
+/* Says what is wrong with a text; NULL if it is right. */
 typedef const char *fb_spelling(const char *text, size_t length);
 
 typedef struct fb_known_symbol {
@@ -132,7 +132,7 @@ bool fb_read_spelled(fb_reader *reader, const fb_json *string, fb_spelling *wron
 
 /* An object as FB_MAP. */
 fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);
-/* FB_MAP of FB_RAW of the other members, sorted; none when there are none. */
+/* Reads the other members as an FB_MAP of FB_RAW, sorted; none if the object has no others. */
 fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const uint8_t *members, size_t count);
 /* A list of distinct strings, as FB_LIST; none when it is empty. */
 fb_value fb_read_strings(fb_reader *reader, const fb_json *array);

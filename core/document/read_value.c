@@ -384,7 +384,7 @@ static fb_value read_sorted(fb_reader *reader, const fb_json *object, const uint
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
 }
 
-/* Where an array or object of the same text is known, or will be. */
+/* Finds the place for arrays and objects of that text. */
 static fb_known_value *find_known(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed) {
     fb_known_value wanted = {reader->scan.start + tree->offset, tree->size, symbols_are_allowed, {0}};
     uint64_t hash = fb_hash(wanted.text, wanted.size, symbols_are_allowed);

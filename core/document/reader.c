@@ -100,7 +100,7 @@ static bool is_text(const fb_graph *graph, fb_symbol symbol, const fb_json *stri
            memcmp(fb_text(graph, symbol), string->text, string->count) == 0;
 }
 
-/* Where the string is, or will be, among the symbols that were read. */
+/* Finds the place for strings that end like this one. */
 static fb_known_symbol *find_known(fb_reader *reader, const fb_json *string) {
     uint32_t end = 0;
     if (string->count >= sizeof end) memcpy(&end, string->text + string->count - sizeof end, sizeof end);

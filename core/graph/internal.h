@@ -60,7 +60,7 @@ static inline fb_edge_row *edge_row(const fb_graph *graph, uint32_t edge) {
 static inline uint32_t name_hash(const fb_graph *graph, fb_program program, fb_symbol name) {
     return (uint32_t)((((uint64_t)program.id << 32 | name.id) * (graph->seed | 1)) >> 32);
 }
-/* The row of several things of that name, made where there is none; NULL when memory is out. */
+/* Finds the row of a name that several things have, or makes it; NULL when memory is out. */
 fb_names_row *fb_graph_names_of(fb_graph *graph, fb_symbol name);
 /* The thing of that kind and name, from here on; 0 = none. False when memory is out, which a thing that had the name before
  * does not need. */

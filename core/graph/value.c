@@ -232,7 +232,7 @@ static fb_value intern_value(fb_graph *graph, const fb_value_row *row, const fb_
 const fb_value_row fb_value_row_of_nodes = {.kind = FB_NODE, .has_nodes = true};
 const fb_value_row fb_value_row_of_tensors = {.kind = FB_TENSOR, .has_tensors = true};
 
-/* False: an item is none. */
+/* Notes whether nodes or tensors are among the items; false if one of these is none. */
 static bool note_contents(const fb_graph *graph, fb_value_row *row, const fb_value *items) {
     uint32_t own = 0;
     bool has_nodes = false, has_tensors = false;

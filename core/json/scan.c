@@ -244,7 +244,7 @@ static uint8_t find_name(fb_scan_names *names, const fb_json *key, size_t readab
     return make_name(&name, key->text, key->count, readable) ? *find_slot(names, &name) : 0;
 }
 
-/* Does the text go on with that name and a quote? FB_SCAN_NAME_SIZE bytes can be read. */
+/* True if the text goes on with that name and a quote. FB_SCAN_NAME_SIZE bytes can be read. */
 static inline bool begins_with(const char *text, const fb_scan_name *name) {
     uint64_t words[2];
     memcpy(words, text, sizeof words);
@@ -539,7 +539,7 @@ void fb_scan_free(fb_scan *scan) {
     *scan = (fb_scan){0};
 }
 
-/* What has been scanned ends there, or failed: then the scanner stays where it was. */
+/* Moves the scanner to the end of a scanned value; after a failure it stays. */
 static const fb_json *end_element(fb_scan *scan, const char *at) {
     if (!at) return NULL;
     scan->at = at;

@@ -224,6 +224,11 @@ bool fb_has_word(const char *list, const char *word, size_t length);
 fb_arithmetic fb_op_arithmetic_of_numbers(fb_op op);
 /* Is each element of its result made of one element of each tensor that it reads? Casts and copies are such as well. */
 bool fb_op_maps_elements(fb_op op);
+/* a + b or a - b, perhaps in place. */
+static inline bool fb_op_may_be_sum(fb_op op) {
+    uint8_t arithmetic = fb_op_facts_of(op)->arithmetic;
+    return arithmetic == FB_ARITHMETIC_ADD || arithmetic == FB_ARITHMETIC_SUB;
+}
 /* Does it make a new tensor that has the dtype and device of a tensor, and nothing else of it? */
 bool fb_op_makes_anew(fb_op op);
 /* Has PyTorch no kernel of it on a CPU for that dtype (its name: "float16"), though it has one for float32? */

@@ -115,7 +115,7 @@ bool fb_matcher_goes_on(fb_matcher *matcher);
 /* The same before what takes as long as so many nodes. */
 bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes);
 
-/* The nodes of the main program whose operators are such as `begins_at` is true for, in order:
+/* Goes in order over the nodes of the main program with an operator that `begins_at` takes:
  *
  *     fb_candidates all = {.matcher = m, .begins_at = …};
  *     for (fb_node n; (n = fb_next_candidate(&all)).id;) …
@@ -126,8 +126,8 @@ typedef struct fb_candidates {
     fb_matcher *matcher;
     bool (*begins_at)(fb_op op);
     size_t next;
-    uint8_t
-        answers[2 * FB_OP_COUNT]; /* of begins_at, plus one: by operator, and then by operator in place; 0 = not asked yet */
+    /* Of begins_at, plus one: by operator, and then by operator in place; 0 = not asked yet. */
+    uint8_t answers[2 * FB_OP_COUNT];
 } fb_candidates;
 fb_node fb_next_candidate(fb_candidates *candidates);
 
@@ -150,7 +150,7 @@ void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nod
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 /* The same for questions about writes and modes alone. */
 const fb_alias *fb_matcher_writes(fb_matcher *matcher);
-/* What shares memory now, and by the matches that the pass notes with fb_share; NULL likewise. */
+/* The sharing of memory, now and by the matches that the pass notes with fb_share; NULL likewise. */
 fb_sharing *fb_matcher_sharing(fb_matcher *matcher);
 /* Does the node carry this pass's signature already? */
 bool fb_is_marked(const fb_matcher *matcher, fb_node node);

@@ -397,7 +397,7 @@ static fb_node put_weight(fb_rewrite *rw, const fb_node *outer, fb_node node, fb
     return read;
 }
 
-/* A match is the recipe of its last node, which is none where it was made in a copy, and the nodes. */
+/* A match has a recipe and then its nodes. The recipe is the last node's, or none if it was made in a copy of the graph. */
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_call_recipes recipes = {.rewrite = rw, .outer = match->plan, .has_norms = match->pass->version > 2};
     fb_value recipe = *(const fb_value *)match->data;

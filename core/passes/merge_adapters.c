@@ -116,16 +116,10 @@ static bool adapter_of(const fb_graph *g, fb_node term, fb_node branch, double s
     return skip(g, a, &at, end) && at.id == end.id;
 }
 
-/* a + b, a - b, and in place; without alpha. */
-static bool may_be_sum(fb_op op) {
-    uint8_t arithmetic = fb_op_facts_of(op)->arithmetic;
-    return arithmetic == FB_ARITHMETIC_ADD || arithmetic == FB_ARITHMETIC_SUB;
-}
-
 static bool adapter_at(const fb_graph *g, fb_node n, adapter *a) {
     fb_op op = fb_node_op(g, n);
     bool is_difference = fb_op_facts_of(op)->arithmetic == FB_ARITHMETIC_SUB;
-    if (!may_be_sum(op) || fb_argument_count(g, n) != 2) return false;
+    if (!fb_op_may_be_sum(op) || fb_argument_count(g, n) != 2) return false;
     fb_node first = fb_call_argument_node(g, n, "input"), second = fb_call_argument_node(g, n, "other");
     a->sum = n;
     return adapter_of(g, first, second, is_difference ? -1 : 1, a) || (!is_difference && adapter_of(g, second, first, 1, a));
@@ -276,7 +270,7 @@ const fb_pass fb_merge_adapters = {
     .exactness = FB_ROUNDS,
     .reversible = true,
     .preserves_computation = true,
-    .begins_at = may_be_sum,
+    .begins_at = fb_op_may_be_sum,
     .match = match,
     .edit = edit,
 };

@@ -60,16 +60,10 @@ static bool read_operand(const fb_graph *g, fb_value value, fb_node *out) {
     return out->id || (fb_value_is_number(g, value, &number) && number == 0);
 }
 
-/* a + b, a - b, and in place; without alpha. */
-static bool may_be_sum(fb_op op) {
-    uint8_t arithmetic = fb_op_facts_of(op)->arithmetic;
-    return arithmetic == FB_ARITHMETIC_ADD || arithmetic == FB_ARITHMETIC_SUB;
-}
-
 static bool is_sum(const fb_graph *g, fb_node n, fb_node operands[2], bool *is_difference) {
     fb_op op = fb_node_op(g, n);
     fb_value a, b;
-    if (!may_be_sum(op)) return false;
+    if (!fb_op_may_be_sum(op)) return false;
     *is_difference = fb_op_facts_of(op)->arithmetic == FB_ARITHMETIC_SUB;
     return fb_two_operands(g, n, &a, &b) && read_operand(g, a, &operands[0]) && read_operand(g, b, &operands[1]);
 }
@@ -433,7 +427,7 @@ static void match_sum(fb_matcher *m, fb_node n) {
 }
 
 static void match_graph(fb_matcher *m) {
-    fb_candidates all = {.matcher = m, .begins_at = may_be_sum};
+    fb_candidates all = {.matcher = m, .begins_at = fb_op_may_be_sum};
     for (fb_node n; (n = fb_next_candidate(&all)).id;) match_sum(m, n);
 }
 
